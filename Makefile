@@ -43,7 +43,7 @@ types: $(INSTALLED_DEV)
 tests: $(INSTALLED_DEV)
 	$(BIN)/pytest -n 3 --dist worksteal
 
-# Draws more, and runs what takes long.
+# Draws more examples, and runs the slow tests.
 test-thorough: $(INSTALLED_DEV)
 	$(BIN)/pytest -n 3 --dist worksteal --thorough
 

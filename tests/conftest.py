@@ -1,10 +1,11 @@
 """Settings of the whole suite.
 
-Property tests are not timed, because a slow machine is not a failing law. Lines have room for the path of a temporary folder.
-Processes that tests start share compiled modules, also where the shell asks for none: to compile ours takes each a second.
+Property tests have no deadline, because a slow machine does not break a law. Terminals are wide enough for the path of a
+temporary folder. Processes that tests start share compiled modules, even where the shell disables them: compiling the package
+takes each process a second.
 
-`--thorough` (`make test-thorough`) draws more, and runs what takes long: the proofs of patterns with every pair of alternatives,
-and tests that are marked `thorough`. Without it each law is still held, by fewer models.
+`--thorough` (`make test-thorough`) draws more examples and runs the slow tests: proofs of patterns with every pair of
+alternatives, and tests marked `thorough`. Without it, each law is still tested, on fewer models.
 """
 
 from __future__ import annotations
@@ -40,5 +41,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
-    """Whether what takes long is asked for."""
+    """Whether slow tests are asked for."""
     return bool(request.config.getoption("--thorough"))

@@ -1,4 +1,4 @@
-"""action.yml: its steps are run by bash as a runner runs them, with the inputs as environment; only pip installs nothing."""
+"""action.yml: bash runs its steps as a runner would, with the inputs as environment variables. Only pip installs nothing."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the commands that st
 
 @dataclass(frozen=True)
 class Job:
-    """A job on a runner: `workspace` is where the steps run, `temp` what the runner gives them."""
+    """A job on a runner. workspace: the folder where the steps run. temp: the runner's temporary folder."""
 
     workspace: Path
     temp: Path
 
     def use(self, **inputs: str) -> tuple[int, str, dict[str, str]]:
-        """Uses the action; gives the exit code of the step that it ended with, what was printed, and the outputs."""
+        """Run the action. Returns the exit code of its last step, the printed text and the outputs."""
         python = self.temp / "python3"
         python.write_text(PYTHON, encoding="utf-8")
         python.chmod(0o755)
@@ -76,14 +76,14 @@ class Job:
 
 
 def resolved(text: str, inputs: dict[str, str], outputs: dict[str, dict[str, str]]) -> str:
-    """`text` with its expressions replaced, as the runner does it; one that it would not know is a KeyError."""
+    """Replace the expressions in `text` as the runner does. Raises KeyError for an unknown expression."""
 
     def value(found: re.Match[str]) -> str:
         match found.group(1).split("."):
             case ["inputs", name]:
                 return inputs[name]
             case ["steps", step, "outputs", name]:
-                return outputs[step].get(name, "")  # a step that failed may have given none
+                return outputs[step].get(name, "")  # a failed step may have set no outputs
             case _:
                 raise KeyError(found.group())
 
@@ -127,7 +127,7 @@ def test_a_regressed_model_fails_the_job_at_the_line_of_its_expectation(job: Job
 
 
 def test_a_layer_norm_with_another_epsilon_fails_the_job_with_its_name(job: Job) -> None:
-    """Nothing else would tell: the model fuses as before, and computes what its own, wrong, original does."""
+    """Only the expectation finds this: the model fuses as before and computes what its wrong original computes."""
     good = onnx.load(ROOT / "sample_models" / "bert_torchscript.onnx")
     onnx.save(good, job.workspace / "bert.onnx")
     only = "--only layer-normalization,gelu"
@@ -149,7 +149,7 @@ def test_pages_are_made_where_a_folder_is_named(job: Job) -> None:
     assert (job.temp / "pip").read_text(encoding="utf-8").split()[-1] == f"{ROOT}[report]", "with what they are made with"
 
 
-def test_an_old_python_is_told_of_before_anything_is_installed(job: Job) -> None:
+def test_an_old_python_is_reported_before_anything_is_installed(job: Job) -> None:
     old = job.temp / "old"
     old.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     old.chmod(0o755)
@@ -183,8 +183,8 @@ def test_a_glob_without_a_model_is_an_error(job: Job) -> None:
     assert "::error file=built/*.onnx," in printed and "there is no such file" in printed
 
 
-def test_nothing_that_is_given_is_run(job: Job) -> None:
-    """Inputs reach the steps as environment: they are words, whatever they hold."""
+def test_inputs_are_never_executed(job: Job) -> None:
+    """Inputs reach the steps as environment variables. The shell treats them as words, whatever they contain."""
     code, _, _ = job.use(
         models="$(touch owned)`touch owned`;touch owned", args="$(touch owned) `touch owned`", patterns="$(touch owned)"
     )

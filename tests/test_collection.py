@@ -1,4 +1,4 @@
-"""Python's garbage collector is as it was after the work that it was kept out of, however that ended."""
+"""Python's garbage collector is restored after work that changes its settings, however that work ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_subgraph.collection import SELDOM, seldom, uncollected
 
 
 @pytest.mark.parametrize("kept_out", [seldom, uncollected])
-def test_the_collector_is_as_it_was(kept_out: Callable[[], AbstractContextManager[None]]) -> None:
+def test_the_settings_of_the_collector_are_restored(kept_out: Callable[[], AbstractContextManager[None]]) -> None:
     before = gc.isenabled(), gc.get_threshold()
     with pytest.raises(ValueError, match="work"), kept_out():
         assert (gc.isenabled(), gc.get_threshold()) != before
@@ -20,8 +20,8 @@ def test_the_collector_is_as_it_was(kept_out: Callable[[], AbstractContextManage
     assert (gc.isenabled(), gc.get_threshold()) == before
 
 
-def test_it_looks_seldom_and_still_finds_garbage() -> None:
-    """Cycles of a program that runs long are freed: there are just more of them at a time."""
+def test_garbage_is_collected_seldom_but_still_collected() -> None:
+    """Cycles in a long-running program are freed, in fewer and larger collections."""
     with seldom():
         before = gc.get_stats()[0]["collections"]
         kept = [[] for _ in range(2 * SELDOM + 2)]

@@ -1,4 +1,4 @@
-"""What commands and programs import late: nothing for a small model, all of it where it is needed, with the same results."""
+"""Lazy imports: a small model needs no sympy. Where a module is needed, it is imported with the same results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ flattened (float[batch, 4, 8] x) => (float[n] y)
 
 
 def imported(*arguments: object) -> tuple[int, bool]:
-    """The exit code of a command in a process of its own, and whether that imported sympy."""
+    """The exit code of a command in its own process, and whether that process imported sympy."""
     code = (
         "import sys\nfrom onnx_subgraph.cli import main\n"
         "code = main(sys.argv[1:])\nprint(code, 'sympy.core' in sys.modules, file=sys.stderr)"
@@ -38,7 +38,7 @@ def imported(*arguments: object) -> tuple[int, bool]:
 
 
 @pytest.mark.parametrize("command", ["fuse", "explain"])
-def test_a_model_of_plain_dimensions_needs_no_sympy(tmp_path: Path, command: str) -> None:
+def test_a_model_with_plain_dimensions_does_not_import_sympy(tmp_path: Path, command: str) -> None:
     assert imported(command, save(GELU, tmp_path / "gelu.onnx")) == (0, False)
 
 
@@ -61,7 +61,7 @@ assert onnxruntime.InferenceSession(path).prepared.fusions
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_nor_does_a_program(tmp_path: Path, program: str) -> None:
+def test_a_program_with_a_small_model_does_not_import_sympy(tmp_path: Path, program: str) -> None:
     path = save(GELU, tmp_path / "gelu.onnx")
     code = (
         f"import sys\nfrom pathlib import Path\npath = Path(sys.argv[1])\n{PROGRAMS[program]}\nprint('sympy.core' in sys.modules)"
@@ -73,8 +73,8 @@ def test_nor_does_a_program(tmp_path: Path, program: str) -> None:
     assert done.stdout == "False\n", done.stderr
 
 
-def test_a_program_may_import_it_itself() -> None:
-    """Also its parts, and names of it, after us and before it was used."""
+def test_a_program_may_import_sympy_itself() -> None:
+    """Its parts and names can be imported too, after this package and before sympy was used."""
     code = (
         "from onnx_subgraph import fuse\nimport sympy.abc\nfrom sympy import symbols\nfrom sympy.core import Add\n"
         "print(sympy.expand((symbols('x') + 1) ** 2) == sympy.abc.x ** 2 + 2 * sympy.abc.x + 1, sympy.Add is Add)"
@@ -83,13 +83,13 @@ def test_a_program_may_import_it_itself() -> None:
     assert done.stdout == "True True\n", done.stderr
 
 
-def test_a_model_whose_dimensions_are_computed_has_it(tmp_path: Path) -> None:
+def test_a_model_with_computed_dimensions_imports_sympy(tmp_path: Path) -> None:
     assert imported("fuse", save(FLATTENED, tmp_path / "flattened.onnx")) == (0, True)
 
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module that is imported late, and fails as long as there is a file `broken`."""
+    """A lazily imported module. Its import fails while a file `broken` exists."""
     (tmp_path / "slow_library.py").write_text(
         "from pathlib import Path\nruns = []\nruns.append(1)\nif Path(__file__).with_name('broken').exists():\n"
         "    raise KeyboardInterrupt\ndef answer():\n    return inner()\ndef inner():\n    return 1\n"
@@ -100,7 +100,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "slow_library"
 
 
-def test_a_module_runs_when_something_of_it_is_asked_for(library: str) -> None:
+def test_a_lazy_module_runs_at_first_use(library: str) -> None:
     with late.late_imports():
         module = importlib.import_module(library)
     assert "runs" not in module.__dict__
@@ -109,15 +109,15 @@ def test_a_module_runs_when_something_of_it_is_asked_for(library: str) -> None:
     assert importlib.import_module(library) is module
 
 
-def test_what_is_put_in_its_place_before_stays(library: str) -> None:
+def test_an_attribute_that_was_set_before_the_import_stays(library: str) -> None:
     with late.late_imports():
         module = importlib.import_module(library)
         module.inner = lambda: 2
     assert module.answer() == 2
 
 
-def test_one_that_is_broken_off_runs_anew(library: str, tmp_path: Path) -> None:
-    """A time limit may end the import of a library in its middle; the next model needs all of it."""
+def test_an_interrupted_import_runs_again(library: str, tmp_path: Path) -> None:
+    """A time limit may interrupt the import of a library. The next model needs the whole library."""
     with late.late_imports():
         module = importlib.import_module(library)
     (tmp_path / "broken").touch()
@@ -127,7 +127,7 @@ def test_one_that_is_broken_off_runs_anew(library: str, tmp_path: Path) -> None:
     assert module.answer() == 1
 
 
-def test_other_imports_are_as_they_were(library: str) -> None:
+def test_other_imports_are_not_lazy(library: str) -> None:
     before = list(sys.meta_path)
     with late.late_imports():
         assert type(importlib.import_module("colorsys")).__name__ == "module"

@@ -1,7 +1,7 @@
-"""Laws of the house, read from the imports of every module: imports go downwards, and each library has its rooms.
+"""The layers of the package: modules import only from their own layer or lower ones, and only some modules import each library.
 
-Lazy imports inside functions count like those at the top, so that a layer can't be broken by hiding the import; imports for types
-alone (`if TYPE_CHECKING`) count too, because a name from above is knowledge of what is above.
+Imports inside functions count like those at the top, so that a lazy import can't break a layer. Imports for types alone (`if
+TYPE_CHECKING`) count too, because a name from a higher layer is a dependency on it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("", "__main__"),  # the package itself and `python -m`: they name what users call
     ("cli",),
     ("report",),
-    ("session", "expectation"),  # session runs models for users, in processes of its own; expectation judges what fuse did
-    ("authoring",),  # writes patterns, of what was mined
+    ("session", "expectation"),  # session runs models for users, in processes of its own; expectation judges the result of fuse
+    ("authoring",),  # writes patterns from mined units
     ("mining",),
     ("explaining", "tuning"),
     ("pipeline", "partitioning"),
-    ("settling",),  # what verification leaves of a rewritten model
-    ("options", "result"),  # what fuse may be told, and what it gives
-    ("proving", "timing"),  # timing: models run against each other
+    ("settling",),  # what verification keeps of a rewritten model
+    ("options", "result"),  # the options and results of fuse
+    ("proving", "timing"),  # timing: runs models against each other
     ("engine",),  # regions at run time
-    ("backends",),  # what compiles and runs a region; each stands by itself
+    ("backends",),  # compile and run regions, independently of each other
     ("verification",),
     ("rewriting",),
     ("matching",),
     ("regions",),
-    ("facts",),  # what sentences ask of values
+    ("facts",),  # the facts that sentences ask about values
     ("language", "model"),
     ("operators", "kernels"),
     ("deadline", "custom_ops"),
@@ -83,13 +83,13 @@ def relative(path: Path) -> str:
 
 
 def room(path: Path) -> str:
-    """The room that a module belongs to: its folder in the package, or its own name."""
+    """The top-level unit that a module belongs to: its folder in the package, or its own name."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return "" if parts == ("__init__",) else parts[0]
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Every module imported anywhere in `tree`, with its line. `from a import b` gives `a.b`, which `a` is the beginning of."""
+    """Every module imported anywhere in `tree`, with its line. `from a import b` gives `a.b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -122,7 +122,7 @@ def imports_go_downwards(path: Path) -> Iterator[str]:
         parts = name.split(".")
         if parts[0] != "onnx_subgraph" or len(parts) < 2:
             continue
-        there = parts[1] if parts[1] in DEPTH else ""  # `from onnx_subgraph import __version__` is of the package itself
+        there = parts[1] if parts[1] in DEPTH else ""  # `from onnx_subgraph import __version__` imports the package itself
         if there == "" and parts[1] == "__version__":
             continue
         if there != here and DEPTH[there] <= DEPTH[here]:
@@ -219,30 +219,30 @@ LAWS = (
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_every_module_keeps_the_law(law: Callable[[Path], Iterator[str]]) -> None:
+def test_every_module_keeps_the_layers(law: Callable[[Path], Iterator[str]]) -> None:
     broken = [where for path in MODULES for where in law(path)]
     assert not broken, "\n".join(broken)
 
 
 def house() -> list[str]:
-    """The rooms that CONTRIBUTING.md lists, in its order: `name/` is a folder, `name.py` a module."""
+    """The units that CONTRIBUTING.md lists, in its order: `name/` is a folder, `name.py` a module."""
     listing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\nonnx_subgraph/\n")[2].partition("```")[0]
     return [line.split()[0] for line in listing.splitlines()]
 
 
-def test_the_house_has_the_rooms_that_are_there() -> None:
+def test_contributing_lists_every_unit() -> None:
     there = {path.relative_to(PACKAGE).parts[0] for path in MODULES} - {"__init__.py", "__main__.py"}
     assert sorted(house()) == sorted(name if name.endswith(".py") else f"{name}/" for name in there)
 
 
-def test_the_house_is_in_the_order_of_the_layers() -> None:
-    """From top to bottom; rooms side by side in any order."""
+def test_contributing_lists_units_in_the_order_of_the_layers() -> None:
+    """From top to bottom; units of one layer may have any order."""
     rooms = [name.removesuffix("/").removesuffix(".py") for name in house()]
     assert rooms == sorted(rooms, key=DEPTH.__getitem__)
 
 
-def test_the_laws_can_be_broken() -> None:
-    """The reading of imports sees all forms of them, so that a broken layer is a failing test."""
+def test_a_broken_layer_is_found() -> None:
+    """Every form of import is read, so that a broken layer fails a test."""
     tree = ast.parse("import yaml\ndef f():\n    from onnx_subgraph.cli import main\n    import onnxruntime as ort\n")
     assert list(imports(tree)) == [("yaml", 1), ("onnx_subgraph.cli.main", 3), ("onnxruntime", 4)]
 
@@ -253,8 +253,8 @@ CIRCLES = {
 """Modules that import each other all the same, and why."""
 
 
-def test_no_imports_go_in_a_circle() -> None:
-    """Modules can be read, tested and moved one by one, from below. The package itself names what users call, and counts not."""
+def test_imports_have_no_cycles() -> None:
+    """Modules can be read, tested and moved one by one, from the lowest layer up. The package's `__init__` is not counted."""
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES if path.name != "__init__.py"}
     graph = {name: {n for n in _modules(imported(path), names) if n != name} for name, path in names.items()}
     order = TopologicalSorter({name: read - _allowed(name) for name, read in graph.items()})
@@ -265,7 +265,7 @@ def test_no_imports_go_in_a_circle() -> None:
 
 
 def _modules(found: Iterable[tuple[str, int]], names: Mapping[str, Path]) -> Iterator[str]:
-    """The modules among what is imported, whether as a whole or a name of it."""
+    """The modules among the imported names: a module itself, or the module that holds the name."""
     for name, _ in found:
         yield from (n for n in (name, name.rpartition(".")[0]) if n in names)
 
@@ -275,7 +275,7 @@ def _allowed(name: str) -> set[str]:
 
 
 def test_importing_the_package_imports_no_heavy_library() -> None:
-    """`import onnx_subgraph` costs nothing: its names are loaded when they are used."""
+    """`import onnx_subgraph` loads no heavy library: public names are loaded at first use."""
     code = (
         "import sys, onnx_subgraph; print([m for m in ('onnx', 'onnx_ir', 'onnxruntime', 'sympy', 'numpy') if m in sys.modules])"
     )

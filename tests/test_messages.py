@@ -14,10 +14,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "onnx_subgraph"
 FOR_USERS = {"UsageError", "ModelError", "PatternError", "KernelError", "EngineError", "BadParameter"}
 """The errors that a user can cause. Others are caught, and told in the words of one of these or as a warning."""
 HANDED_ON = {
-    "cli/__init__.py": 2,  # click's own messages, with what was meant
-    "kernels/build.py": 2,  # what a compiler said, which `build` puts under its own message
-    "session/digest.py": 1,  # caught: the session warns and loads the file as it is
-    "timing/bench.py": 1,  # the message of verification's own failure
+    "cli/__init__.py": 2,  # click's own messages, with a suggestion
+    "kernels/build.py": 2,  # a compiler's output, which `build` puts under its own message
+    "session/digest.py": 1,  # caught: the session warns and loads the original file
+    "timing/bench.py": 1,  # the message of a failed verification
 }
 """Module → how often it raises what somebody else has said."""
 NEXT = re.compile(r"; (write|give|leave|add|name)|: (leave|write|give|name) ")
@@ -25,7 +25,7 @@ NEXT = re.compile(r"; (write|give|leave|add|name)|: (leave|write|give|name) ")
 
 
 def raised() -> Iterator[tuple[str, ast.Call]]:
-    """Where an error for users is raised, and how it is made."""
+    """Where an error for users is raised, and the expression that makes it."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
@@ -35,7 +35,7 @@ def raised() -> Iterator[tuple[str, ast.Call]]:
 
 
 def text(call: ast.Call) -> str:
-    """The words of a message, `…` for what is filled in."""
+    """The text of a message, with `…` for inserted values."""
     parts = (node.value for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Constant))
     return "…".join(part for part in parts if isinstance(part, str))
 

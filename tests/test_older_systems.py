@@ -1,4 +1,4 @@
-"""Every row of docs/older-systems.md is a command that does what the row says: it ends well, in a fresh checkout, and says so."""
+"""docs/older-systems.md: the command of every row runs in a fresh checkout, succeeds and prints what the row says."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ for match in ROWS:
     COMMANDS.setdefault(match["command"], []).append(match["says"])
 
 
-def test_no_row_is_overlooked() -> None:
+def test_every_row_is_tested() -> None:
     lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     assert len(ROWS) == len([line for line in lines if not line.startswith("| there")]) > 15
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_command_says_what_its_rows_say(command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_what_its_rows_say(command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     if "openvino" in command and importlib.util.find_spec("openvino") is None:
         pytest.skip("the extra openvino is not installed")
     said = typed(command, tmp_path, {**visit(tmp_path), "ONNX_SUBGRAPH_STRICT": "1"}, capfd)

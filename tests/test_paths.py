@@ -1,4 +1,4 @@
-"""Paths in the public functions are what `pathlib.Path` takes: a `str` does."""
+"""Public functions accept a `str` wherever they accept a `pathlib.Path`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_settings_take_strings(model: str) -> None:
     assert Path("cache").is_dir()
 
 
-def test_a_string_of_patterns_is_one_path_and_not_many_of_one_letter() -> None:
+def test_a_string_of_patterns_is_one_path() -> None:
     pattern = str(ROOT / "patterns" / "activation" / "gelu.yaml")
     assert [p.id for p in onnx_subgraph.load_patterns(pattern, built_in=False).patterns] == ["gelu"]
     assert several("ab") == (Path("ab"),)
@@ -56,6 +56,6 @@ def test_a_string_of_patterns_is_one_path_and_not_many_of_one_letter() -> None:
 
 
 @pytest.mark.parametrize("path", [".", "/"])
-def test_nothing_lies_beside_what_is_no_file(path: str) -> None:
+def test_a_folder_is_refused_as_a_model(path: str) -> None:
     with pytest.raises(UsageError, match="is a folder, not a model file"):
         beside(Path(path), "fused")

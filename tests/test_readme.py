@@ -1,7 +1,7 @@
-"""README.md and the pages in docs run: console blocks give what they show, Python runs, patterns load, the catalogue is current.
+"""README.md and the pages in docs are executed: console blocks print what they show, Python runs, patterns load.
 
-A block after `<!-- run -->` is executed, one after `<!-- pattern -->` is loaded as a pattern file. What depends on the machine
-(times, the last digits of an error) is not compared. `python tests/test_readme.py` writes the output of all console blocks.
+A block after `<!-- run -->` is executed, one after `<!-- pattern -->` is loaded as a pattern file. Machine-dependent text (times,
+the last digits of an error) is not compared. `python tests/test_readme.py` rewrites the output of all console blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VOLATILE = (
 
 
 def stable(output: str) -> str:
-    """`output` without what depends on the machine, and without empty lines at its end."""
+    """`output` without machine-dependent text and trailing empty lines."""
     for expression, replacement in VOLATILE:
         output = expression.sub(replacement, output)
     return output.rstrip("\n") + "\n"
@@ -49,7 +49,7 @@ def commands(block: str) -> list[str]:
 
 
 def visit(folder: Path) -> dict[str, str]:
-    """Makes `folder` look like a checkout in which the package is installed; gives the environment for commands run in it."""
+    """Make `folder` look like a checkout with the package installed. Returns the environment for commands run in it."""
     for name in ("sample_models", "patterns", "tests", "docs"):
         (folder / name).symlink_to(ROOT / name)
     binaries = folder / ".bin"
@@ -63,7 +63,7 @@ def visit(folder: Path) -> dict[str, str]:
 
 
 def transcript(block: str, folder: Path) -> str:
-    """What a terminal shows when the commands of `block` are typed in a fresh checkout."""
+    """The terminal's text after the commands of `block` are typed in a fresh checkout."""
     environment = visit(folder)
     text = ""
     for command in commands(block):
@@ -117,7 +117,7 @@ PROSE = [
     for page in sorted(
         (*ROOT.glob("*.md"), *(p for d in ("docs", "kernels", "sample_models", "benchmarks") for p in (ROOT / d).rglob("*.md")))
     )
-    if not page.with_suffix(".py").exists() or page.parent.name != "benchmarks"  # a script of this name writes the page
+    if not page.with_suffix(".py").exists() or page.parent.name != "benchmarks"  # a script of this name generates the page
 ]
 
 
@@ -166,7 +166,7 @@ def test_what_depends_on_the_machine_is_left_out() -> None:
 
 
 def write_again() -> None:
-    """Puts what the commands print now into the console blocks of all pages."""
+    """Write the current output of the commands into the console blocks of all pages."""
 
     def current(block: re.Match[str]) -> str:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What a killed process leaves is removed by the next one that writes there; what is, or may be, another's stays."""
+"""The next process that writes to a folder removes what a killed process left there. Files of other processes stay."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ with temporary.folder() as other, written_whole(folder / "m.onnx.data", folder /
 
 
 def killed(folder: Path, when: str) -> None:
-    """A process that writes a model and its data into `folder`, and is killed there; its temporary folder is in `folder`."""
+    """Start a process that writes a model and its data into `folder`, and kill it. Its temporary folder is inside `folder`."""
     done = subprocess.run([sys.executable, "-c", KILLED, folder, when], cwd=ROOT, env={**os.environ, "TMPDIR": str(folder)})
     assert done.returncode == -signal.SIGKILL
 
@@ -91,7 +91,7 @@ def test_fuse_cleans_the_folders_that_it_writes_to(tmp_path: Path, monkeypatch: 
     assert names(place) <= {".ses"}  # onnxruntime's
 
 
-def test_what_a_living_process_has_stays(tmp_path: Path) -> None:
+def test_files_of_a_running_process_stay(tmp_path: Path) -> None:
     with written_whole(tmp_path / "a"):
         before = names(tmp_path)
         temporary.sweep(tmp_path)
@@ -99,8 +99,8 @@ def test_what_a_living_process_has_stays(tmp_path: Path) -> None:
 
 
 @POSIX
-def test_a_lock_tells_of_a_process_that_cannot_be_seen(tmp_path: Path) -> None:
-    """In another container of the same name: its number is not in use here, but it holds its lock."""
+def test_a_lock_protects_files_of_a_process_in_another_container(tmp_path: Path) -> None:
+    """The process number is not in use here, but the process holds its lock."""
     path = tmp_path / f".m.onnx.onnx-subgraph-{HOST}-{2**22 + 1}-0.tmp"
     path.touch()
     with temporary.locked(path):
@@ -110,7 +110,7 @@ def test_a_lock_tells_of_a_process_that_cannot_be_seen(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_what_another_machine_left_is_removed_after_a_day(tmp_path: Path) -> None:
+def test_files_from_another_machine_are_removed_after_a_day(tmp_path: Path) -> None:
     path = tmp_path / f".m.onnx.onnx-subgraph-another_{HOST}-{os.getpid()}-0.tmp"
     path.touch()
     temporary.sweep(tmp_path)
@@ -137,8 +137,8 @@ def test_other_files_stay(tmp_path: Path, name: str) -> None:
     assert names(tmp_path) == {name}
 
 
-def test_what_is_given_up_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever was given up can't put into place any more what it had begun."""
+def test_work_that_was_given_up_can_not_write_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it was given up, the work can no longer move its temporary files into place."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "mine").write_bytes(b"old")
     with pytest.raises(ModelError), temporary.folder() as folder, written_whole(tmp_path / "mine") as (file,):

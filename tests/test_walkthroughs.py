@@ -1,4 +1,4 @@
-"""Pages to follow: their commands run in the order of the page, and print the lines that it shows; `…` stands for anything."""
+"""Tutorial pages: their commands run in the order of the page and print the lines shown. `…` stands for any text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONSOLE = re.compile(r"(?<=```console\n)(.*?)(?=```\n)", re.DOTALL)
 
 
 def steps(page: str) -> list[tuple[str, list[str]]]:
-    """Each command, with the lines that the page shows of what it prints."""
+    """Each command, with the lines of its output that the page shows."""
     text = (DOCS / page).read_text(encoding="utf-8")
     lines = [line for block in CONSOLE.findall(text) for line in block.splitlines()]
     found: list[tuple[str, list[str]]] = []

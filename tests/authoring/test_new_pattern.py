@@ -1,4 +1,4 @@
-"""new_pattern(): what is written of places proves itself, matches at least these, and says what it rests on."""
+"""new_pattern(): a pattern written from places proves, matches at least these places, and states what it relies on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def authored(path: Path, chosen: Chosen = MINED) -> Authored:
 
 
 def times(made: Authored, text: str) -> int:
-    """How often the pattern of the file, as somebody reads it again, matches in a model."""
+    """How often the pattern of the file, loaded again, matches in a model."""
     model = ir.from_onnx_text(text)
     infer_shapes(model)
     return len(find(model, [parse_pattern(made.text, str(FILE))]).matches)
@@ -41,7 +41,7 @@ def test_a_mined_unit_becomes_a_pattern_that_proves_and_finds_every_spelling(tmp
     assert times(made, network(otherwise, spelled, otherwise, otherwise)) == 4
 
 
-def test_numbers_that_differ_are_names_and_the_others_are_not(tmp_path: Path) -> None:
+def test_numbers_that_differ_become_names_and_equal_numbers_stay(tmp_path: Path) -> None:
     made = authored(saved(tmp_path / "m.onnx", network(spelled, spelled).replace("b1 = {3.25}", "b1 = {2.25}")))
     assert made.formula == "y = 0.4444444 * Sin(a * x) ** 2 + x"
     assert "a is a name: it is 1.5, 2.5 in 2 places." in made.grounds
@@ -50,7 +50,7 @@ def test_numbers_that_differ_are_names_and_the_others_are_not(tmp_path: Path) ->
     assert times(made, changed) == 0 and times(made, network(spelled)) == 1
 
 
-def test_a_place_is_a_case_that_must_fuse_and_another_number_one_that_must_not(tmp_path: Path) -> None:
+def test_a_written_pattern_has_a_test_model_that_fuses_and_one_with_another_number_that_does_not(tmp_path: Path) -> None:
     made = authored(saved(tmp_path / "m.onnx", network(spelled)))
     (fuses,), (keeps,) = made.pattern.fuses, made.pattern.keeps
     assert times(made, fuses.model) == 1 and times(made, keeps.model) == 0
@@ -77,8 +77,8 @@ net (float[batch, seq, 64] a, float[batch, seq, 64] b, float[batch, seq, 64] c) 
 }"""
 
 
-def test_axes_that_a_computation_makes_equal_have_one_name_and_no_others(tmp_path: Path) -> None:
-    """Queries and keys have positions of their own, as keys and values have elements of their own, though all are equal here."""
+def test_only_axes_that_the_computation_makes_equal_share_a_name(tmp_path: Path) -> None:
+    """Queries and keys have different lengths, and keys and values different widths, although all are equal in this model."""
     path = saved(tmp_path / "m.onnx", HEADS)
     made = authored(path, Chosen(nodes=tuple(node.name for node in onnx.load(path).graph.node)))
     assert made.holds and made.formula == (
@@ -105,7 +105,7 @@ ROUND_TRIP = ("mish", "hard-swish", "fast-gelu", "glu", "layer-normalization", "
 
 @pytest.mark.parametrize("name", ROUND_TRIP)
 def test_an_instance_of_a_pattern_gives_a_pattern_that_finds_it(tmp_path: Path, name: str) -> None:
-    """Round trip: what a built-in pattern matches can be written down again, proves, and matches the instance at least."""
+    """Round trip: an instance of a built-in pattern gives a new pattern, which proves and matches at least the instance."""
     instance = build(LIBRARY.get(name), Spelling())
     onnx.save(instance.proto, tmp_path / "m.onnx")
     made = authored(
@@ -123,7 +123,7 @@ def test_an_instance_of_a_pattern_gives_a_pattern_that_finds_it(tmp_path: Path, 
         (Chosen(nodes=("ConstantOfShape_0",)), "no formula can be written"),
     ],
 )
-def test_what_can_not_be_chosen(tmp_path: Path, chosen: Chosen, message: str) -> None:
+def test_an_invalid_choice_is_an_error(tmp_path: Path, chosen: Chosen, message: str) -> None:
     layer: Layer = spelled
     with pytest.raises(UsageError, match=message):
         authored(saved(tmp_path / "m.onnx", network(layer, layer)), chosen)
@@ -136,7 +136,7 @@ NEITHER = CURVE + "e{n} = Exp (q{n}) {z} = Tanh (e{n})"
 
 
 def curves(*texts: str) -> str:
-    """Layers of these texts, in which `{x}` is what a layer reads, `{z}` its result and `{n}` its number."""
+    """Layers of these texts. `{x}` is the input of a layer, `{z}` its result and `{n}` its number."""
 
     def layer(text: str) -> Layer:
         return lambda n, x: text.format(x=x, z=f"z{n}", n=n)
@@ -146,7 +146,7 @@ def curves(*texts: str) -> str:
 
 @pytest.mark.parametrize("order", [(WHOLE, WHOLE, NO_FACTOR, NO_FACTOR, NEITHER, NEITHER), (NEITHER, NEITHER, WHOLE, WHOLE)])
 def test_items_that_some_places_lack_are_optional(tmp_path: Path, order: tuple[str, ...]) -> None:
-    """Whichever of the units is chosen, the pattern is of all of them."""
+    """The result is the same whichever unit is chosen: the pattern covers all of them."""
     made = authored(saved(tmp_path / "m.onnx", curves(*order)))
     assert made.formula == "y = Tanh(Exp(Sin(x) ** 2 * z?) + u?)"
     assert made.holds and made.places == len(order) and "z may be absent" in " ".join(made.grounds)
@@ -161,7 +161,7 @@ BARE = "s{n} = Sin ({x}) {z} = Exp (s{n})"
 
 @pytest.mark.parametrize("order", [(ENDING, BARE, ENDING), (BARE, ENDING)])
 def test_a_number_and_the_last_addend_can_be_optional(tmp_path: Path, order: tuple[str, ...]) -> None:
-    """What is left of a sum is then the result: it is one of the layer, and not a second one."""
+    """The rest of the sum is then the result of the layer; it does not count as a second result."""
     path = saved(tmp_path / "m.onnx", curves(*order).replace("float two", "float three = {3}, float two"))
     model = onnx.load(path)
     for node in model.graph.node:

@@ -1,4 +1,4 @@
-"""A file declares what a backend supports: every rule of it is held, and a mistake in it is shown with its place."""
+"""A YAML file declares what a backend supports. Every rule in it is applied, and a mistake is shown with its place."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reasons(folder: Path, nodes: str, dtype: str = "float", text: str = FILE) ->
         ("c = Cast <to = 11> (b)  d = Relu (c)  y = Cast <to = 1> (d)", "Relu may not be float64, only float32"),
     ],
 )
-def test_a_rule_that_is_broken_is_the_reason(nodes: str, reason: str | None, tmp_path: Path) -> None:
+def test_the_broken_rule_is_the_reason(nodes: str, reason: str | None, tmp_path: Path) -> None:
     found = reasons(tmp_path, nodes)
     assert reason in found if reason else not found
 
@@ -73,7 +73,7 @@ def test_its_regions_are_run_by_the_backend_that_it_names(tmp_path: Path) -> Non
     expected = run(model, feeds)[0]
     partition = partition_model(model, backend, RegionLimits(1, 9))
     (engine,) = [node for node in partition.model.graph if node.op_type == "Engine"]
-    assert engine.attributes["backend"].value == "reference"  # a file need not be there when the model runs
+    assert engine.attributes["backend"].value == "reference"  # the file need not exist when the model runs
     np.testing.assert_allclose(run(ir.from_proto(ir.to_proto(partition.model)), feeds)[0], expected)
 
 
@@ -115,8 +115,8 @@ def test_a_file_that_names_another_file_or_is_not_there_is_refused(tmp_path: Pat
         ("", "{constants: [X]}", "Relu has an input X that is no constant"),
     ],
 )
-def test_ranks_sizes_and_constants_are_held(common: str, relu: str, reason: str | None, tmp_path: Path) -> None:
-    """What the file says of all operators holds for each, unless the operator's own line says otherwise."""
+def test_limits_on_ranks_sizes_and_constants_are_applied(common: str, relu: str, reason: str | None, tmp_path: Path) -> None:
+    """A rule for all operators applies to each, unless the operator's own entry replaces it."""
     text = FILE.replace("operators:", f"{common}\noperators:").replace("Relu:", f"Relu: {relu}")
     found = reasons(tmp_path, "y = Relu (b)", text=text.replace("Conv: {", "Conv: {constants: [W, B], "))
     assert reason in found if reason else not found
@@ -138,7 +138,7 @@ def test_an_input_that_an_operator_does_not_have_is_a_mistake(tmp_path: Path) ->
 
 
 def test_a_device_and_a_precision_are_named_where_the_backend_is(tmp_path: Path) -> None:
-    """A backend's own options stand in the file as they do on the command line."""
+    """The file gives a backend's options in the same form as the command line."""
     backend = find_backend(declared(tmp_path, FILE.replace("runs: reference", "runs: onnxruntime:CPUExecutionProvider")))
     assert backend.name == "onnxruntime:CPUExecutionProvider"
     with pytest.raises(UsageError, match="takes no options"):

@@ -1,4 +1,4 @@
-"""The backend `openvino`: what its frontend says about a node, concurrent runs, and regions that outlive a process."""
+"""The backend `openvino`: its frontend decides what is supported, runs may be concurrent, and compiled regions are cached."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ y = If (b) <then_branch = t () => (float[n] o) { o = Neg (x) }, else_branch = e 
     ],
     ids=["an operator", "a constant input", "an unknown operator", "bodies that capture"],
 )
-def test_the_frontend_is_asked(nodes: str, supported: bool) -> None:
+def test_the_frontend_decides_what_is_supported(nodes: str, supported: bool) -> None:
     model = parsed(f'<ir_version: 8, opset_import: ["" : 17, "Unheard" : 1]> g (float[n, 4] x) => (float[m, k] y) {{ {nodes} }}')
     backend = find_backend("openvino")
     node = model.graph[-1]
     assert backend.supports(node) is supported
-    assert backend.supports(node) is supported  # the answer is kept
+    assert backend.supports(node) is supported  # the answer is cached
     assert backend.reason(node) == f"openvino does not run {'Unheard.' * (not supported)}{node.op_type}"
 
 
@@ -62,7 +62,7 @@ def test_a_compiled_region_is_restored_from_disk(tmp_path: Path, monkeypatch: py
     assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-def test_weights_that_fit_into_no_protobuf_are_handed_over_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_too_large_for_protobuf_are_passed_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     from onnx_subgraph.backends import subgraph
     from onnx_subgraph.backends.openvino import backend as module
 
@@ -72,7 +72,7 @@ def test_weights_that_fit_into_no_protobuf_are_handed_over_in_memory(monkeypatch
     np.testing.assert_array_equal(outputs[0], np.maximum(feed()[0] * np.float32([1, 2, 3, 4]), 0))
 
 
-def test_two_kinds_of_int64_and_arrays_in_strides_are_the_same_to_it() -> None:
+def test_int64_aliases_and_strided_arrays_are_accepted() -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (int64[n, 4] x) => (int64[n, 4] y) { y = Add (x, x) }'
     engine = Engine(region(text), find_backend("openvino"), OnnxRuntime(), EngineSettings(strict=True))
     whole = np.arange(16).reshape(2, 8)

@@ -1,4 +1,4 @@
-"""Backends are found by name, those of other packages too, and nothing is imported that was not asked for."""
+"""Backends are found by name, including those of other packages. Only the requested backend is imported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def register(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
     monkeypatch.setattr(names, "entry_points", lambda group: points.select(group=group))
 
 
-def test_those_of_the_package_are_there() -> None:
+def test_the_built_in_backends_are_listed() -> None:
     assert backend_names()[:3] == ("onnxruntime", "openvino", "reference")
     assert find_backend("onnxruntime").name == "onnxruntime" and find_backend("reference").version
 
@@ -33,7 +33,7 @@ def test_a_package_registers_one_under_a_name(monkeypatch: pytest.MonkeyPatch) -
     assert backend_names()[-1] == "mine" and isinstance(find_backend("mine"), Scripted)
 
 
-def test_options_stand_behind_a_colon_and_are_part_of_the_name() -> None:
+def test_options_follow_a_colon_and_are_part_of_the_name() -> None:
     assert find_backend("onnxruntime:CPUExecutionProvider").name == "onnxruntime:CPUExecutionProvider"
 
 
@@ -45,7 +45,7 @@ def test_options_stand_behind_a_colon_and_are_part_of_the_name() -> None:
         ("nobody:fast", "there is no backend nobody;"),
     ],
 )
-def test_options_that_there_are_not_are_an_error(name: str, words: str) -> None:
+def test_an_unknown_option_is_an_error(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         find_backend(name)
 
@@ -58,7 +58,7 @@ def test_options_that_there_are_not_are_an_error(name: str, words: str) -> None:
         ("tests.engine.backends:region", "is no Backend"),
     ],
 )
-def test_one_that_cannot_be_made_is_named(place: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_can_not_be_created_is_named(place: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, mine=place)
     with pytest.raises(UsageError, match=words):
         find_backend("mine")
@@ -70,7 +70,7 @@ def test_without_its_library_openvino_says_what_to_install(monkeypatch: pytest.M
         find_backend("openvino")
 
 
-def test_looking_for_names_imports_no_backend() -> None:
+def test_listing_names_imports_no_backend() -> None:
     code = (
         "import sys; from onnx_subgraph.backends.names import backend_names; backend_names(); "
         "print([m for m in ('openvino', 'onnxruntime') if m in sys.modules])"

@@ -1,4 +1,4 @@
-"""What a backend gives is right however its inputs lie in memory, and stays so: no later run writes to it, nor to an input."""
+"""A backend's results are right for any memory layout of its inputs. Later runs change neither these results nor any input."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
 
 @pytest.fixture(params=BACKENDS)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    """An engine that holds fewer signatures compiled than it will see, and that hides no failure."""
+    """An engine that caches fewer signatures than the test uses and raises on every failure."""
     if request.param == "openvino":
         pytest.importorskip("openvino")
     return Engine(region(TEXT), BACKENDS[request.param](), OnnxRuntime(), EngineSettings(signatures=3, strict=True))
@@ -72,8 +72,8 @@ def expected(x: Array, s: Array) -> tuple[Array, ...]:
     return y, x, scaled.reshape(-1, 4), y.sum(-1)
 
 
-def test_results_are_right_however_the_inputs_lie_in_memory_and_stay_right_under_threads(engine: Engine) -> None:
-    """Every result is compared after all runs; the inputs, large enough to be freed at once, must not have changed either."""
+def test_results_are_right_for_any_memory_layout_and_stay_right_under_threads(engine: Engine) -> None:
+    """Every result is compared after all runs. The inputs are large enough to be freed at once; they must not change either."""
     kept: list[tuple[str, Array, Array, Array, list[Array]]] = []
     lock = threading.Lock()
 
@@ -98,8 +98,8 @@ def test_results_are_right_however_the_inputs_lie_in_memory_and_stay_right_under
             np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
-def test_results_are_nobody_elses_memory(engine: Engine) -> None:
-    """Whoever writes to a result changes no input and no other result."""
+def test_results_share_no_memory(engine: Engine) -> None:
+    """Writing to a result changes no input and no other result."""
     x, s = np.ones((2, 700, 4), np.float32), np.asarray(2, np.float32)
     first = engine.run([x, s])
     second = engine.run([x, s])

@@ -1,4 +1,4 @@
-"""The backend `static`: a region with its sizes fixed, inside a model whose other sizes stay open."""
+"""The backend `static`: a region with fixed sizes inside a model whose other sizes are dynamic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx_subgraph.cli import main
 from onnx_subgraph.errors import UsageError
 from tests.engine.backends import region
 
-# A detector: boxes and scores are worked out from the size of the picture, and how many boxes are left nobody knows before.
+# A detector: boxes and scores depend on the size of the picture; the number of boxes kept is known only at run time.
 DETECTOR = """
 <ir_version: 8, opset_import: ["" : 17]>
 detector (float[1, 4, height, width] x) => (int64[left, 3] kept)
@@ -41,11 +41,11 @@ def picture(height: int, width: int) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(height).standard_normal((1, 4, height, width)).astype(np.float32)}
 
 
-def test_a_marked_backbone_is_static_inside_a_model_that_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each size of the picture gets a session of its own, in which no shape is computed any more."""
+def test_a_marked_backbone_is_static_inside_a_dynamic_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each size of the picture gets a session of its own, which computes no shapes."""
     source, marked, parted = (tmp_path / name for name in ("detector.onnx", "marked.onnx", "parted.onnx"))
     model = onnx.parser.parse_model(DETECTOR)
-    for node in model.graph.node:  # as TorchScript's exporter names them
+    for node in model.graph.node:  # the names that TorchScript's exporter writes
         node.name = "/" + node.name.replace("__", "/")
     onnx.save(model, source)
     assert main(["specialize", str(source), "--scope", "backbone", "-o", str(marked)]) == 0
@@ -57,7 +57,7 @@ def test_a_marked_backbone_is_static_inside_a_model_that_is_not(tmp_path: Path, 
         Subgraph, "detached", lambda self: operators.append({node.op_type for node in self.model.graph}) or real(self)
     )
     plain, session = ort.InferenceSession(source), EngineSession(parted)
-    operators.clear()  # of what lies between the engines
+    operators.clear()  # the operators between the engines
     for height, width in ((4, 5), (6, 3), (4, 5)):
         expected = plain.run(None, picture(height, width))
         np.testing.assert_array_equal(session.run(None, picture(height, width))[0], expected[0])

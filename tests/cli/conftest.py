@@ -1,4 +1,4 @@
-"""The command line in this process, and in one of its own."""
+"""Run the command line in this process or in a process of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ plain (float[batch, 8] x) => (float[batch, 8] y) { y = Abs (x) }
 
 @dataclass(frozen=True)
 class Result:
-    """What a command line answered."""
+    """The result of a command line."""
 
     code: int
     out: str
@@ -58,7 +58,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for each test: what a run has done is noted down there."""
+    """A separate cache for each test, because runs record there what they have done."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("ONNX_SUBGRAPH_CACHE", str(folder))
     return folder
@@ -66,7 +66,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line here, with what it writes to both streams."""
+    """Run the command line in this process and record both output streams."""
 
     def here(*arguments: object) -> Result:
         capfd.readouterr()
@@ -79,7 +79,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def run_process() -> Run:
-    """Runs the command line in a process of its own, as a shell would."""
+    """Run the command line in a process of its own, as a shell would."""
 
     def there(*arguments: object, **environment: str) -> Result:
         done = subprocess.run(
@@ -96,9 +96,11 @@ def run_process() -> Run:
 
 
 def forked(code: str, *arguments: object, folder: Path, **environment: str) -> Result:
-    """Runs `code` as a program, in a process of its own: a fork of one that has imported the command line, which is sooner there.
+    """Run `code` as a program in a process of its own.
 
-    folder: an empty one, for the program and what it writes.
+    It is forked from a process that has imported the command line, to save time.
+
+    folder: an empty folder for the program and its files.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOADED])
@@ -117,20 +119,20 @@ def _execute(words: list[str], streams: tuple[Path, Path], environment: dict[str
             os.dup2(stream.fileno(), number)
     os.chdir(ROOT)
     os.environ.update(environment)
-    tempfile.tempdir = None  # it is looked for again, in the new environment
+    tempfile.tempdir = None  # look the cache up again, in the new environment
     sys.argv = words
     runpy.run_path(words[0], run_name="__main__")
 
 
 @pytest.fixture
 def gelu(tmp_path: Path) -> Path:
-    """A model in which one GELU is spelled out."""
+    """A model with one GELU, written as basic operators."""
     return save(GELU, tmp_path / "gelu.onnx")
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    """A model in which nothing fuses."""
+    """A model without anything to fuse."""
     return save(PLAIN, tmp_path / "plain.onnx")
 
 

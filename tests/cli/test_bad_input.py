@@ -1,4 +1,4 @@
-"""Bad input of every kind: one message with its place and the next step, exit code 2, nothing written, nothing touched."""
+"""Bad input of every kind gives one message with its place and the next step, and exit code 2. No file is written or changed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def feeds(path: Path, **arrays: np.ndarray) -> Path:
 
 
 def external(location: str, path: Path) -> None:
-    """GELU with one number in a file of its own."""
+    """GELU, with one constant in an external data file."""
     model = onnx.parser.parse_model(GELU)
     tensor = model.graph.initializer[0]
     tensor.ClearField("float_data")
@@ -53,7 +53,7 @@ def truncated(path: Path) -> None:
 
 
 def with_field(path: Path, **fields: object) -> None:
-    """GELU with other fields in its first number: no element type, or more elements than its shape has."""
+    """GELU whose first constant has other fields: no element type, or more elements than its shape."""
     model = onnx.parser.parse_model(GELU)
     tensor = model.graph.initializer[0]
     tensor.ClearField("float_data")
@@ -72,7 +72,7 @@ def with_import(version: int, path: Path) -> None:
 
 
 def with_functions(calls: dict[str, list[str]], path: Path) -> None:
-    """A model that calls the function "f0"; each function calls others, one after the other, and "" is Relu."""
+    """A model that calls the function "f0". Each function calls others in turn; "" stands for Relu."""
     functions = "\n".join(
         f'<domain: "local", opset_import: ["" : 17, "local" : 1]> {name} (v0) => (v{len(inner)}) {{ '
         + " ".join(f"v{i + 1} = {f'local.{c}' if c else 'Relu'} (v{i})" for i, c in enumerate(inner))
@@ -135,7 +135,7 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def snapshot(folder: Path) -> dict[Path, bytes | None]:
-    """Every file and folder below `folder` with what it holds."""
+    """Every file and folder below `folder`, with the content of the files."""
     return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
@@ -242,7 +242,7 @@ def test_a_mistake_in_a_pattern_is_shown_with_its_place(
     assert result.err == f"Error: {message}\n".replace("patterns/group/sample.yaml", str(file))
 
 
-# What the machine refuses
+# Errors of the operating system
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="permissions do not stop root")
@@ -256,7 +256,7 @@ def test_a_read_only_folder_is_named(run: Run, gelu: Path, tmp_path: Path) -> No
 
 
 def test_a_folder_that_the_system_calls_read_only_is_named(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for everyone, root included, whom no permission stops."""
+    """This holds for every user, root included: a read-only file system ignores permissions."""
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != gelu.parent)
     with untouched(gelu.parent):
         result = run("fuse", gelu)
@@ -265,7 +265,7 @@ def test_a_folder_that_the_system_calls_read_only_is_named(run: Run, gelu: Path,
 
 
 def test_a_refused_write_leaves_nothing(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever way the file is moved into its place, the system says no."""
+    """The system refuses each way to move the file into place."""
 
     def refuse(*paths: object, **_: object) -> None:
         raise PermissionError(13, "Permission denied", str(paths[-1]))
@@ -282,7 +282,7 @@ def test_a_refused_write_leaves_nothing(run: Run, gelu: Path, monkeypatch: pytes
 @POSIX
 @pytest.mark.parametrize("options", [[], ["--no-verify"]], ids=["while verifying", "while writing"])
 def test_a_full_disk_leaves_nothing(gelu: Path, tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> None:
-    """A limit on the size of files stands for it: both refuse a write in the middle of a file."""
+    """A limit on file sizes stands for a full disk: both refuse a write in the middle of a file."""
     temporary = tmp_path_factory.mktemp("temporary")
     code = (
         "import resource, signal, sys; from onnx_subgraph.cli import main; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
@@ -302,11 +302,11 @@ def test_a_full_disk_leaves_nothing(gelu: Path, tmp_path_factory: pytest.TempPat
 
 @POSIX
 @pytest.mark.parametrize("stage", ["load", "find", "rewrite", "verify", "write"])
-def test_breaking_off_at_any_stage_leaves_nothing(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+def test_an_interrupt_at_any_stage_leaves_nothing(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     def interrupt(message: str) -> None:
         if message.endswith(f": {stage}"):
             os.kill(os.getpid(), signal.SIGINT)
-            for _ in range(1000):  # the thread that waits answers it, and breaks this one off
+            for _ in range(1000):  # the waiting thread handles the signal and interrupts this one
                 time.sleep(0.01)
 
     @contextmanager
@@ -321,7 +321,7 @@ def test_breaking_off_at_any_stage_leaves_nothing(run: Run, gelu: Path, monkeypa
 
 
 @POSIX
-def test_breaking_off_before_the_output_is_in_its_place_leaves_nothing(
+def test_an_interrupt_just_before_the_output_is_moved_into_place_leaves_nothing(
     run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "replace", lambda *_, **__: signal.raise_signal(signal.SIGINT))
@@ -333,10 +333,10 @@ def test_breaking_off_before_the_output_is_in_its_place_leaves_nothing(
 
 @POSIX
 @pytest.mark.parametrize("limit", [0, 60], ids=["in the main thread", "in the thread that works"])
-def test_an_interrupt_of_which_an_import_makes_another_error_is_one(
+def test_an_interrupt_that_an_import_turns_into_an_import_error_is_still_an_interrupt(
     run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """Extension modules answer what is raised while they are imported with an ImportError, which has a remedy of its own."""
+    """Extension modules turn any exception during their import into an ImportError, which has another message."""
 
     def load(path: Path) -> None:
         try:
@@ -360,8 +360,8 @@ def test_an_interrupt_while_the_command_line_is_imported_is_one_message(program:
 
 
 @POSIX
-def test_an_interrupt_in_text_that_is_executed_leads_to_the_exit_code_all_the_same(tmp_path: Path) -> None:
-    """`python -m` ends by SIGINT, where a KeyboardInterrupt once passed through `exec` of text and was caught."""
+def test_an_interrupt_in_executed_text_gives_the_same_exit_code(tmp_path: Path) -> None:
+    """`python -m` exits by SIGINT after a KeyboardInterrupt passed through `exec` of text, even if it was caught."""
     script = """
 import signal, sys
 from onnx_subgraph import cli
@@ -378,10 +378,10 @@ sys.exit(cli.main([]))
 
 @POSIX
 @pytest.mark.parametrize(("sent", "jobs"), [(signal.SIGINT, "1"), (signal.SIGINT, "2"), (signal.SIGTERM, "2")], ids=str)
-def test_breaking_off_many_models_leaves_whole_files(tmp_path: Path, sent: signal.Signals, jobs: str) -> None:
-    """Sent to the whole group, as a terminal sends ^C; the models are in the middle of something, whatever it is."""
+def test_an_interrupt_among_many_models_leaves_only_whole_files(tmp_path: Path, sent: signal.Signals, jobs: str) -> None:
+    """The signal goes to the whole process group, as ^C in a terminal. The models may be at any stage."""
     first = save(GELU, tmp_path / "0.onnx").read_bytes()
-    models = [tmp_path / f"{i}.onnx" for i in range(500)]  # far more than are done before the signal, however slow the test is
+    models = [tmp_path / f"{i}.onnx" for i in range(500)]  # more models than can finish before the signal, even on a slow machine
     for model in models:
         model.write_bytes(first)
     folder = tmp_path / "out"
@@ -408,8 +408,8 @@ def test_breaking_off_many_models_leaves_whole_files(tmp_path: Path, sent: signa
 @LINUX
 @pytest.mark.parametrize("call", ["open", "fsync", "replace", "unlink"])
 @pytest.mark.parametrize("verify", [True, False], ids=["verified", "unverified"])
-def test_a_process_that_is_killed_leaves_whole_files(tmp_path_factory: pytest.TempPathFactory, call: str, verify: bool) -> None:
-    """Killed before the first write to the folder, before the output is complete, before it has its name, and after that."""
+def test_a_killed_process_leaves_only_whole_files(tmp_path_factory: pytest.TempPathFactory, call: str, verify: bool) -> None:
+    """It is killed before the first write to the folder, and before and after the output is complete and renamed."""
     folder, temporary = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("temporary")
     model, output = save(GELU, folder / "gelu.onnx"), folder / "out.onnx"
     before, old = model.read_bytes(), b"an older output"
@@ -436,7 +436,7 @@ sys.exit(main(sys.argv[1:]))
     done = forked(code, *given, folder=tmp_path_factory.mktemp("streams"), TMPDIR=str(temporary))
     assert done.code == -signal.SIGKILL, done.err
     assert model.read_bytes() == before
-    if call == "unlink":  # the last thing that happens: the output has its name
+    if call == "unlink":  # the last step: the output is renamed
         assert "Gelu" in {n.op_type for n in onnx.load(output).graph.node}
     else:
         assert output.read_bytes() == old

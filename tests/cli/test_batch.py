@@ -1,4 +1,4 @@
-"""Processes that fuse: a signal that comes twice, and what they are forked from."""
+"""Processes that fuse: a second signal, and the process that they are forked from."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from onnx_subgraph.cli.interrupt import break_off
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals as on POSIX")
-def test_a_second_signal_does_not_break_off_the_cleaning_up() -> None:
+def test_a_second_signal_does_not_interrupt_the_cleanup() -> None:
     before = signal.signal(signal.SIGUSR1, break_off)
     try:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGUSR1)
-        signal.raise_signal(signal.SIGUSR1)  # what would clean up now is left in peace
+        signal.raise_signal(signal.SIGUSR1)  # a cleanup that ran now would not be interrupted
     finally:
         signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forks on Linux only")
-def test_what_processes_are_forked_from_can_be_forked() -> None:
-    """It has one thread (numpy's own, which it makes anew in a fork, aside), and not onnxruntime, which makes more."""
+def test_the_process_to_fork_from_is_safe_to_fork() -> None:
+    """It has one thread and has not imported onnxruntime, which starts more.
+
+    Threads of numpy do not count: a fork makes them anew.
+    """
     code = """
 import os, sys
 import onnx_subgraph.cli.preloaded

@@ -1,4 +1,4 @@
-"""`onnx-subgraph bench`, and `fuse --bench`: what a user sees, and what goes wrong in words."""
+"""`onnx-subgraph bench` and `fuse --bench`: the output and the messages for mistakes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="u
 QUICK = ("--budget", "0")
 
 
-def test_a_model_is_held_against_what_fuse_makes_of_it(gelu: Path, run: Run) -> None:
+def test_a_model_is_timed_against_its_fused_form(gelu: Path, run: Run) -> None:
     before = sorted(gelu.parent.iterdir())
     ran = run("bench", gelu, *QUICK)
     assert ran.code == 0, ran.err
@@ -41,7 +41,7 @@ def test_the_profile_of_a_fused_model_names_its_pattern(gelu: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("bound", "code"), [("1e-9", 1), ("1e9", 0)])
-def test_a_bound_on_the_ratio_is_an_exit_code(bound: str, code: int, gelu: Path, run: Run) -> None:
+def test_a_ratio_over_the_bound_gives_exit_code_1(bound: str, code: int, gelu: Path, run: Run) -> None:
     assert run("bench", gelu, gelu, *QUICK, "--max-ratio", bound).code == code
 
 
@@ -56,18 +56,18 @@ def test_a_bound_on_the_ratio_is_an_exit_code(bound: str, code: int, gelu: Path,
         (("--threads", "0"), "Invalid value for '--threads'"),
     ],
 )
-def test_what_does_not_fit_is_said(words: tuple[str, ...], said: str, gelu: Path, run: Run) -> None:
+def test_an_option_that_does_not_fit_is_an_error(words: tuple[str, ...], said: str, gelu: Path, run: Run) -> None:
     ran = run("bench", gelu, gelu, *QUICK, *words)
     assert ran.code == 2 and said in ran.err and not ran.out
 
 
-def test_a_model_in_which_nothing_fuses_wants_a_candidate(plain: Path, run: Run) -> None:
+def test_a_model_in_which_nothing_fuses_needs_a_candidate(plain: Path, run: Run) -> None:
     ran = run("bench", plain, *QUICK)
     assert ran.code == 2 and "nothing in it fuses" in ran.err and "name a CANDIDATE" in ran.err
     assert run("bench", plain, plain, *QUICK).code == 0
 
 
-def test_a_candidate_that_does_not_run_is_named_and_the_answer_is_not_known(gelu: Path, tmp_path: Path, run: Run) -> None:
+def test_a_candidate_that_does_not_run_is_named_and_the_exit_code_is_2(gelu: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "text.onnx").write_text("no model")
     ran = run("bench", gelu, tmp_path / "text.onnx", *QUICK)
     assert ran.code == 2 and "text.onnx" in ran.err + ran.out
@@ -79,7 +79,7 @@ def test_a_runtime_that_is_not_here_says_what_to_install(gelu: Path, run: Run) -
     assert ran.code == 2 and "pip install 'onnx-subgraph[openvino]'" in ran.err
 
 
-def test_a_native_model_is_timed_with_our_kernels_and_without(run: Run) -> None:
+def test_a_native_model_is_timed_with_and_without_the_library(run: Run) -> None:
     if next(compilers(), None) is None:
         pytest.skip("there is no C compiler here")
     ran = run("bench", ROOT / "sample_models" / "llama_dynamo.onnx", "--target", "native", *QUICK, "--json")
@@ -100,7 +100,7 @@ def test_fuse_shows_the_ratio(gelu: Path, tmp_path: Path, run: Run, monkeypatch:
 
 
 @pytest.mark.parametrize("words", [("--dry-run",), ("-j", "2")])
-def test_fuse_times_only_what_it_writes_and_alone(words: tuple[str, ...], gelu: Path, run: Run) -> None:
+def test_fuse_times_only_the_models_that_it_writes_one_at_a_time(words: tuple[str, ...], gelu: Path, run: Run) -> None:
     ran = run("fuse", gelu, "--bench", *words)
     assert ran.code == 2 and "it goes with neither --dry-run nor -j" in ran.err and f"onnx-subgraph bench {gelu}" in ran.err
     assert not gelu.with_suffix(".fused.onnx").exists()

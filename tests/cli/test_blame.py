@@ -1,4 +1,4 @@
-"""`fuse` on a model with a wrong fusion: it is named and undone, the others are written; `--strict` writes nothing."""
+"""`fuse` on a model with a wrong fusion: it is reported and undone, and the other fusions stay. `--strict` writes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="u
 
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[object]:
-    """Twelve layers, of which the eighth has another epsilon, and a pattern that forgets the epsilon."""
+    """Twelve layers, the eighth with another epsilon, and a wrong pattern that ignores the epsilon."""
     model = layers(tmp_path / "m.onnx", [1e-5] * 7 + [1e-2] + [1e-5] * 4)
     return ["fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm,gelu"]
 
@@ -57,12 +57,12 @@ def test_the_table_has_a_row_for_every_fusion(run: Run, arguments: list[object])
 
 
 @pytest.mark.parametrize("option", ["--strict", "--sites"])
-def test_without_verification_there_is_nothing_to_blame(run: Run, arguments: list[object], option: str) -> None:
+def test_without_verification_no_fusion_is_undone(run: Run, arguments: list[object], option: str) -> None:
     result = run(*arguments, "--no-verify", option)
     assert result.code == 2 and "--no-verify" in result.err
 
 
-def test_a_ci_system_is_told(run: Run, arguments: list[object], tmp_path: Path) -> None:
+def test_an_undone_fusion_is_in_the_annotations_of_ci(run: Run, arguments: list[object], tmp_path: Path) -> None:
     junit, summary = tmp_path / "junit.xml", tmp_path / "summary.md"
     files = ["--junit", junit, "--summary", summary, "--annotations"]
     lenient = run(*arguments, *files)

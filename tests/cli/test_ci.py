@@ -1,4 +1,4 @@
-"""`fuse` in a CI job: expectations, what is written where they are missed, the files for the job's page, and equal bytes."""
+"""`fuse` in a CI job: expectations, what is not written when they are missed, report files, and reproducible bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDED = GELU.replace("1.4142135", "1.42")
 
 @pytest.fixture
 def expected(run: Run, gelu: Path, tmp_path: Path) -> Path:
-    """The expectation file of a good export of `gelu`, which has not been fused yet."""
+    """The expectation file of a good, not yet fused export of `gelu`."""
     file = tmp_path / "expected.yaml"
     assert run("fuse", gelu, "--dry-run", "--write-expect", file).code == 0
     return file
@@ -53,7 +53,7 @@ def test_a_regressed_export_is_named_with_the_node_and_not_written(
 
 
 def test_a_layer_norm_with_another_epsilon_is_named(run: Run, tmp_path: Path) -> None:
-    """It fuses as well as before, and computes what its original computes: nothing else would tell."""
+    """Only the expectation finds this: the model fuses as before and computes what its wrong original computes."""
     model = tmp_path / "bert.onnx"
     shutil.copy(BERT, model)
     assert run("fuse", model, "--dry-run", "--write-expect", tmp_path / "expected.yaml").code == 0
@@ -103,7 +103,7 @@ def test_a_model_without_a_section_is_refused_before_the_work(run: Run, gelu: Pa
     )
 
 
-def test_a_section_without_a_model_is_told_and_no_failure(run: Run, gelu: Path, expected: Path, tmp_path: Path) -> None:
+def test_a_section_without_a_model_is_reported_and_no_failure(run: Run, gelu: Path, expected: Path, tmp_path: Path) -> None:
     expected.write_text(expected.read_text(encoding="utf-8") + "  lost.onnx: {nodes: 3}\n", encoding="utf-8")
     files = ["--junit", tmp_path / "junit.xml", "--summary", tmp_path / "summary.md"]
     result = run("fuse", gelu, "--dry-run", "--expect", expected, *files, "--annotations")
@@ -129,8 +129,8 @@ def test_no_expectation_is_made_from_a_bad_run(run: Run, gelu: Path, tmp_path: P
     assert not (tmp_path / "expected.yaml").exists()
 
 
-def test_the_size_that_is_expected_is_that_of_the_file(run: Run, gelu: Path, tmp_path: Path) -> None:
-    """Its external data included, in the same folder and in another one."""
+def test_the_expected_size_is_that_of_the_file(run: Run, gelu: Path, tmp_path: Path) -> None:
+    """The size includes external data, in the same folder and in another one."""
     onnx.save(onnx.load(gelu), tmp_path / "x.onnx", save_as_external_data=True, location="x.bin", size_threshold=0)
     for model in (gelu, tmp_path / "x.onnx"):
         assert run("fuse", model, "--output-dir", tmp_path / model.stem, "--write-expect", tmp_path / "e.yaml").code == 0
@@ -146,7 +146,7 @@ FILES = {"--write-expect": "expected.yaml", "--junit": "junit.xml", "--summary":
 
 
 @pytest.mark.parametrize("option", FILES)
-def test_a_file_that_cannot_be_written_is_told_before_the_work(run: Run, gelu: Path, tmp_path: Path, option: str) -> None:
+def test_a_file_that_can_not_be_written_is_reported_before_the_work(run: Run, gelu: Path, tmp_path: Path, option: str) -> None:
     (tmp_path / "folder").mkdir()
     for path, words in (
         (tmp_path / "missing" / "file", f"there is no folder {tmp_path / 'missing'}"),
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(run: Run, gelu: P
         assert f"{option}: " in result.err and words in result.err and "hint: " in result.err
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_can_not_be_written_to_is_reported(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != gelu.parent)
     result = run("fuse", gelu, "--dry-run", "--junit", gelu.with_name("junit.xml"))
     assert result.code == 2
@@ -217,7 +217,7 @@ def test_annotations_are_printed_on_github(
 
 
 def test_the_same_run_gives_the_same_bytes(run_process: Run, tmp_path: Path) -> None:
-    """Model, JSON (but for seconds), JUnit, summary and expectation file; in two processes, whose hashes of strings differ."""
+    """Model, JSON (except seconds), JUnit, summary and expectation file; in two processes with different string hashes."""
     shutil.copy(BERT, tmp_path / "bert.onnx")
     names = {"-o": "out.onnx", **FILES}
     seen = []

@@ -1,4 +1,4 @@
-"""Models on a dask cluster: the same as in this process, whatever becomes of the workers."""
+"""Models on a dask cluster: the results equal those of this process, even if workers die."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX"
 
 
 def kill_once(model: Path, library: Library, options: Options, tell: Tell) -> Options:
-    """Ends the worker that has this model first."""
+    """Kill the first worker that gets this model."""
     mark = model.with_suffix(".mark")
     if not mark.exists():
         mark.touch()
@@ -34,7 +34,7 @@ def kill_once(model: Path, library: Library, options: Options, tell: Tell) -> Op
 
 
 def kill(model: Path, library: Library, options: Options, tell: Tell) -> Options:
-    """Ends every worker that has this model."""
+    """Kill every worker that gets this model."""
     with model.with_suffix(".deaths").open("a", encoding="utf-8") as file:
         file.write("x")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -43,7 +43,7 @@ def kill(model: Path, library: Library, options: Options, tell: Tell) -> Options
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two worker processes, which are started again where they end."""
+    """Two worker processes, which restart when they end."""
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
@@ -52,10 +52,10 @@ def cluster() -> Iterator[Any]:
 
 
 @POSIX
-def test_a_lost_workers_model_runs_again_and_one_that_kills_is_told(
+def test_the_model_of_a_lost_worker_runs_again_and_a_model_that_kills_workers_is_reported(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files are those of this process, bit for bit, and so are the results."""
+    """The files equal those of this process bit for bit, and so do the results."""
     library = load_patterns()
     for number in range(6):
         save(GELU.replace("8]", f"{number + 4}]"), tmp_path / f"{number}.onnx")
@@ -85,8 +85,8 @@ def test_a_lost_workers_model_runs_again_and_one_that_kills_is_told(
         assert there[number].output.read_bytes() == here[number].output.read_bytes()
 
 
-def test_what_a_worker_cannot_read_is_said(cluster: Any, run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a worker does not share the file system: the model is there, and not for the worker."""
+def test_a_model_no_worker_can_read_is_reported(cluster: Any, run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This simulates a worker without the shared file system: the model exists, but the worker can't read it."""
     address = cluster.scheduler_address.replace("tcp://", "dask://")
     monkeypatch.setattr(Path, "exists", lambda path, **_: True)
     result = run("explain", gelu.with_name("elsewhere.onnx"), "--executor", address)

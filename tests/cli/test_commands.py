@@ -21,14 +21,14 @@ example: {x: "float32[2, 8]"}
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A pattern of the user's own, in a group folder."""
+    """A user's pattern, in a group folder."""
     folder = tmp_path / "mine" / "activation"
     folder.mkdir(parents=True)
     (folder / "my_mish.yaml").write_text(MISH.replace("id: mish", "id: my-mish"), encoding="utf-8")
     return folder.parent
 
 
-def test_the_list_has_the_built_in_patterns_and_ones_own(run: Run, own: Path) -> None:
+def test_the_list_has_the_built_in_patterns_and_the_users(run: Run, own: Path) -> None:
     built_in = [pattern["id"] for pattern in run("list-patterns", "--json").json["patterns"]]
     both = [pattern["id"] for pattern in run("list-patterns", "--json", "--patterns", own).json["patterns"]]
     assert both == [*built_in, "my-mish"]
@@ -45,7 +45,7 @@ def test_one_pattern_shows_its_formula_and_its_targets(run: Run, own: Path) -> N
     assert "Tanh(Softplus(x))" in as_json["source"]
 
 
-def test_explain_says_what_matched_and_writes_nothing(run: Run, gelu: Path) -> None:
+def test_explain_shows_matches_and_writes_nothing(run: Run, gelu: Path) -> None:
     result = run("explain", gelu, "--json")
     assert result.code == 0
     assert [fusion["pattern"] for fusion in result.json["fusions"]] == ["gelu"]
@@ -53,8 +53,8 @@ def test_explain_says_what_matched_and_writes_nothing(run: Run, gelu: Path) -> N
     assert list(gelu.parent.iterdir()) == [gelu]
 
 
-def test_explain_says_why_not(run: Run, tmp_path: Path) -> None:
-    """The constant that is another number is named, with the line of the pattern that asks for it."""
+def test_explain_shows_near_misses(run: Run, tmp_path: Path) -> None:
+    """It names the constant that differs and the line of the pattern that requires it."""
     model = save(GELU.replace("{1.4142135}", "{1.42}"), tmp_path / "nearly.onnx")
     result = run("explain", model, "gelu", "--json")
     assert result.json["fusions"] == []
@@ -64,14 +64,14 @@ def test_explain_says_why_not(run: Run, tmp_path: Path) -> None:
     assert "^" in run("explain", model, "gelu").out
 
 
-def test_explain_says_in_a_sentence_that_a_pattern_is_not_there(run: Run, gelu: Path) -> None:
-    """Not a page of places that a sum or a product begins like."""
+def test_explain_of_an_absent_pattern_is_one_sentence(run: Run, gelu: Path) -> None:
+    """It does not list every sum or product where the pattern begins to match."""
     answer = run("explain", gelu, "mish")
     assert "mish is not in the model: it needs Tanh, and there is none." in answer.out and answer.code == 0
     assert "Nearly matched" not in answer.out
 
 
-def test_explain_of_a_node_keeps_to_it(run: Run, tmp_path: Path) -> None:
+def test_explain_of_a_node_shows_only_that_node(run: Run, tmp_path: Path) -> None:
     model = save(GELU.replace("erf = Erf", "[bystander] other = Abs (x)\n  erf = Erf"), tmp_path / "two.onnx")
     assert run("explain", model, "--node", "bystander", "--json").json["fusions"] == []
     assert "nothing to explain" in run("explain", model, "--node", "bystander").out
@@ -93,7 +93,7 @@ def test_another_function_is_different(run: Run, gelu: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("failures", "code"), [((), 0), (("opset 9: not fused",), 1)])
-def test_a_pattern_that_fails_its_proof_is_a_no(
+def test_a_failed_proof_gives_exit_code_1(
     run: Run, monkeypatch: pytest.MonkeyPatch, own: Path, failures: tuple[str, ...], code: int
 ) -> None:
     monkeypatch.setattr("onnx_subgraph.proving.prove", lambda pattern, tell: Proof(pattern.id, 3, failures, {}))
@@ -115,7 +115,7 @@ example: {x: "float32[2, 8]"}
 """
 
 
-def test_a_proof_that_fails_names_the_spelling(run: Run, tmp_path: Path) -> None:
+def test_a_failed_proof_names_the_spelling(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "my_silu.yaml"
     path.write_text(WRONG)
     result = run("test-patterns", "my-silu", "--patterns", path)
@@ -128,7 +128,7 @@ def test_a_proof_that_fails_names_the_spelling(run: Run, tmp_path: Path) -> None
     assert run("test-patterns", "my-silu", "--patterns", path, "--json").json["patterns"][0]["targets"]["onnxruntime"] > 3
 
 
-def test_a_proof_that_is_interrupted_is_no_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_proof_gives_exit_code_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: object) -> Proof:
         raise KeyboardInterrupt
 

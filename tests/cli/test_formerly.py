@@ -1,4 +1,4 @@
-"""A pattern that became a part of another one: its id is still accepted wherever one is given, and the new one is said."""
+"""A pattern that was merged into another one: commands still accept its old id and name the new one."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def conv(tmp_path: Path) -> Path:
 
 
 def fused(run: Run, *arguments: object) -> tuple[dict[str, int], str]:
-    """What fused, and what was said besides."""
+    """The patterns that fused, and the messages on standard error."""
     result = run("fuse", *arguments, "--dry-run", "--no-verify", "--json")
     assert result.code == 0, result.err
     return {f["pattern"]: f["count"] for f in result.json["fusions"]}, result.err
 
 
-def test_options_accept_the_id_that_a_pattern_had(run: Run, conv: Path) -> None:
+def test_options_accept_the_former_id(run: Run, conv: Path) -> None:
     assert fused(run, conv, "--only", "conv-clip") == ({"conv-activation": 1}, f"{SAID}\n")
     assert fused(run, conv, "--only", "conv-activation,conv-clip") == ({"conv-activation": 1}, f"{SAID}\n")
     assert fused(run, conv, "--skip", "conv-clip") == ({}, f"{SAID}\n")
     assert fused(run, conv, "--only", "conv-activation") == ({"conv-activation": 1}, "")
 
 
-def test_every_command_that_takes_a_pattern_accepts_it(run: Run, conv: Path) -> None:
+def test_every_command_that_takes_a_pattern_accepts_the_former_id(run: Run, conv: Path) -> None:
     for command in (["list-patterns", "conv-clip"], ["explain", conv, "conv-clip"], ["test-patterns", "conv-clip"]):
         result = run(*command)
         assert result.code == 0 and SAID in result.err, command
@@ -62,7 +62,7 @@ def test_an_expectation_accepts_it_with_its_place(run: Run, conv: Path) -> None:
     assert f"Warning: {expected}:4:7: the pattern `conv-clip` is a part of `conv-activation` now; write that" in result.err
 
 
-def test_two_expectations_of_what_is_one_pattern_now_are_refused(run: Run, conv: Path) -> None:
+def test_two_expectations_for_one_merged_pattern_are_refused(run: Run, conv: Path) -> None:
     expected = conv.with_name("expected.yaml")
     text = "models:\n  conv.onnx:\n    fusions:\n      conv-activation: 0\n      conv-clip: 1\n"
     expected.write_text(text, encoding="utf-8")
@@ -72,8 +72,8 @@ def test_two_expectations_of_what_is_one_pattern_now_are_refused(run: Run, conv:
     assert "hint: write one `conv-activation:` for both" in result.err
 
 
-def test_a_pattern_of_the_users_own_keeps_its_id(run: Run, conv: Path) -> None:
-    """A built-in pattern that once had this id takes nothing away from it."""
+def test_a_users_pattern_keeps_its_id(run: Run, conv: Path) -> None:
+    """A built-in pattern that formerly had this id does not hide the user's pattern."""
     own = conv.with_name("conv_clip.yaml")
     own.write_text(
         "id: conv-clip\nsummary: Mine\nmatch: y = Clip(Conv(x, w), min=0, max=6)\n"
@@ -83,7 +83,7 @@ def test_a_pattern_of_the_users_own_keeps_its_id(run: Run, conv: Path) -> None:
     assert fused(run, conv, "--only", "conv-clip", "--target", "function", "--patterns", own) == ({"conv-clip": 1}, "")
 
 
-def test_no_built_in_pattern_has_an_id_that_another_had() -> None:
+def test_no_built_in_pattern_has_a_former_id_of_another() -> None:
     known = headers()
     former = [name for header in known for name in header.formerly]
     assert len(former) == len(set(former))

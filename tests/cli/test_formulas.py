@@ -1,4 +1,4 @@
-"""Formulas that patterns share, on the command line: shown with the pattern that uses them, and refused with their place."""
+"""Shared formulas on the command line: listed with the pattern that uses them, and mistakes shown with their place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ example: {x: "float32[2]", z: "float32[2]"}
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
-    """A pack with formulas of its own, one of which has the name of a built-in one."""
+    """A pack with its own formulas, one of them with the name of a built-in formula."""
     group = tmp_path / "pack" / "gates"
     group.mkdir(parents=True)
     (group.parent / "pack.yaml").write_text("name: gates\n", encoding="utf-8")
@@ -29,7 +29,7 @@ def pack(tmp_path: Path) -> Path:
 
 
 def test_one_pattern_is_listed_with_the_formulas_that_it_uses(run: Run, pack: Path) -> None:
-    """Those that a formula uses itself included."""
+    """The list includes formulas used by other formulas."""
     result = run("list-patterns", "gate", "--patterns", pack)
     assert result.out.rstrip().endswith("silu(x): x * Relu(x)\nsoft(x): Tanh(silu(x))")
     as_json = run("list-patterns", "gate", "--patterns", pack, "--json").json

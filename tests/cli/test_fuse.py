@@ -1,4 +1,4 @@
-"""`fuse` at the command line: what is written where, the exit codes, and many models."""
+"""`fuse` on the command line: which files it writes, the exit codes, and many models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RESULT = FuseResult(
 )
 
 
-# What is written where
+# Which files are written
 
 
 def test_a_model_is_written_beside_itself() -> None:
@@ -52,8 +52,8 @@ def test_in_another_folder_files_keep_their_names(tmp_path: Path) -> None:
     assert plan_outputs((Path("a/m.onnx"), Path("n.onnx")), None, tmp_path) == [tmp_path / "m.onnx", tmp_path / "n.onnx"]
 
 
-def test_no_model_is_read_and_written(tmp_path: Path) -> None:
-    """Not through a link either, and not where the output of one model is another one of the list."""
+def test_no_input_model_is_overwritten(tmp_path: Path) -> None:
+    """Also through a link, and where the output of one model is another input."""
     model = tmp_path / "m.onnx"
     model.touch()
     (tmp_path / "link.onnx").symlink_to(model)
@@ -63,7 +63,7 @@ def test_no_model_is_read_and_written(tmp_path: Path) -> None:
 
 
 def test_fusing_all_models_of_a_folder_again_gives_the_same(run: Run, gelu: Path, plain: Path) -> None:
-    """What the first run made, fused and copied, is no model of the second; outputs of outputs are none either."""
+    """The second run skips the outputs of the first, fused and copied. Outputs of outputs are not made either."""
     folder = gelu.parent
     first = run("fuse", *sorted(folder.glob("*.onnx")))
     assert (first.code, first.err) == (0, "")
@@ -79,7 +79,7 @@ def test_fusing_all_models_of_a_folder_again_gives_the_same(run: Run, gelu: Path
     assert (chain.code, chain.err.count("left out")) == (0, 3)
 
 
-def test_a_model_that_only_has_the_name_of_an_output_is_not_overwritten(run: Run, gelu: Path, plain: Path) -> None:
+def test_a_model_that_only_has_an_output_like_name_is_not_overwritten(run: Run, gelu: Path, plain: Path) -> None:
     other = plain.rename(gelu.with_suffix(".fused.onnx"))
     before = other.read_bytes()
     result = run("fuse", gelu, other)
@@ -88,7 +88,7 @@ def test_a_model_that_only_has_the_name_of_an_output_is_not_overwritten(run: Run
     assert other.read_bytes() == before
 
 
-def test_a_fused_model_says_who_wrote_it_and_a_copy_is_a_copy(run: Run, gelu: Path, plain: Path) -> None:
+def test_a_fused_model_names_its_producer_and_a_copy_is_unchanged(run: Run, gelu: Path, plain: Path) -> None:
     assert run("fuse", gelu, plain).code == 0
     (entry,) = onnx.load(gelu.with_suffix(".fused.onnx")).metadata_props
     assert (entry.key, entry.value) == ("onnx_subgraph.written_by", f"onnx-subgraph {__version__}")
@@ -115,11 +115,11 @@ def test_a_model_in_which_nothing_fuses_is_a_success() -> None:
     assert exit_code(replace(RESULT, rewrites=(), unchanged=True, verdict=Verdict("not-run")), True) == 0
 
 
-def test_a_failure_could_not_tell() -> None:
+def test_a_failure_gives_exit_code_2() -> None:
     assert exit_code(Failure("why"), True) == 2
 
 
-# Many models, with a pipeline that answers by the model's name
+# Many models, with a pipeline whose result depends on the model's name
 
 
 def answer(
@@ -150,7 +150,7 @@ def test_one_model_is_one_object(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("answered")
-def test_several_models_are_a_list_in_their_order_and_a_failure_stops_none(run: Run) -> None:
+def test_several_models_are_a_list_in_their_order_and_a_failure_stops_none_of_them(run: Run) -> None:
     result = run("fuse", "a.onnx", "broken.onnx", "bug.onnx", "b.onnx", "--json")
     assert result.code == 2
     models = result.json["models"]
@@ -205,7 +205,7 @@ def test_an_output_folder_is_made_and_an_empty_one_is_not_left(run: Run, tmp_pat
     assert not (tmp_path / "new").exists()  # the pipeline of this test writes nothing
 
 
-# For real, in this process and in others
+# With the real pipeline, in this process and in others
 
 
 def test_a_spelled_out_gelu_is_fused_and_the_original_is_untouched(run: Run, gelu: Path) -> None:
@@ -221,8 +221,8 @@ def test_a_spelled_out_gelu_is_fused_and_the_original_is_untouched(run: Run, gel
     assert gelu.read_bytes() == before
 
 
-def test_what_was_inferred_is_not_written(run: Run, tmp_path: Path) -> None:
-    """Onnxruntime plans its buffers by the shapes that a file declares: with a few of them it runs 4 % longer than with none."""
+def test_inferred_shapes_are_not_written(run: Run, tmp_path: Path) -> None:
+    """Onnxruntime plans its buffers by declared shapes: with some inferred shapes it runs 4 % slower than with none."""
     assert run("fuse", BERT, "-o", tmp_path / "bert.onnx", "--no-verify").code == 0
     assert not onnx.load(BERT).graph.value_info
     assert not onnx.load(tmp_path / "bert.onnx").graph.value_info
@@ -254,7 +254,7 @@ def test_the_same_model_gives_the_same_bytes(run: Run, gelu: Path, tmp_path: Pat
     assert (tmp_path / "1.onnx").read_bytes() == (tmp_path / "2.onnx").read_bytes()
 
 
-def test_a_model_in_which_nothing_fuses_is_handed_on_byte_for_byte(run: Run, plain: Path, tmp_path: Path) -> None:
+def test_a_model_in_which_nothing_fuses_is_copied_byte_for_byte(run: Run, plain: Path, tmp_path: Path) -> None:
     result = run("fuse", plain, "--output-dir", tmp_path / "out")
     assert result.code == 0
     assert "nothing fused" in result.out
@@ -267,8 +267,8 @@ def test_a_dry_run_writes_nothing(run: Run, gelu: Path) -> None:
     assert list(gelu.parent.iterdir()) == [gelu]
 
 
-def test_processes_give_what_one_process_gives(run: Run, tmp_path: Path) -> None:
-    """Also the order, and a model that can't be read stops none of them."""
+def test_several_processes_give_what_one_process_gives(run: Run, tmp_path: Path) -> None:
+    """Also the same order. A model that can't be read does not stop the others."""
     models = [save(GELU, tmp_path / f"{name}.onnx") for name in "ab"]
     models.insert(1, tmp_path / "missing.onnx")
     one = run("fuse", *models, "--output-dir", tmp_path / "1", "-j", "1", "--json")
@@ -281,11 +281,11 @@ def test_processes_give_what_one_process_gives(run: Run, tmp_path: Path) -> None
         assert (tmp_path / "1" / f"{name}.onnx").read_bytes() == (tmp_path / "2" / f"{name}.onnx").read_bytes()
 
 
-# What is unusual, and right
+# Unusual but valid models
 
 
 def test_an_output_that_is_an_initializer_keeps_its_declaration(run: Run, tmp_path: Path) -> None:
-    """It has no node, and no value_info: the type that a reader sees is that of the output."""
+    """Such an output has no node and no value_info: its type is declared only on the output."""
     model = save(GELU.replace("(float[batch, 8] y)", "(float[batch, 8] y, float one)"), tmp_path / "model.onnx")
     assert run("fuse", model).code == 0
     (_, one) = onnx.load(tmp_path / "model.fused.onnx").graph.output
@@ -293,24 +293,24 @@ def test_an_output_that_is_an_initializer_keeps_its_declaration(run: Run, tmp_pa
 
 
 @pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
-def test_an_infinite_constant_is_no_other_constant(run: Run, tmp_path: Path, text: str) -> None:
-    """Nor within a tolerance of anything: 0.5 differs from an infinity by no more than a part of an infinity."""
+def test_an_infinite_constant_does_not_match_a_finite_one(run: Run, tmp_path: Path, text: str) -> None:
+    """A relative tolerance must not allow it: any finite difference is within a fraction of infinity."""
     proto = onnx.parser.parse_model(GELU)
     proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array(text, np.float32), "half"))
     onnx.save(proto, tmp_path / "model.onnx")
     assert run("fuse", tmp_path / "model.onnx", "--no-verify", "--dry-run", "--json").json["fusions"] == []
 
 
-def test_texts_may_stand_beside_numbers(run: Run, tmp_path: Path) -> None:
-    """An input of strings: no number can be drawn for it, and the model is verified all the same."""
+def test_a_string_input_beside_numbers_is_verified(run: Run, tmp_path: Path) -> None:
+    """No numbers can be drawn for the string input, but the model is still verified."""
     source = GELU.replace("17]", "19]").replace("(float[batch, 8] x)", "(float[batch, 8] x, string[2] a, string[2] b)")
     source = source.replace("=> (float[batch, 8] y)", "=> (float[batch, 8] y, bool[2] same)")
     result = run("fuse", save(source.replace("  y =", "  same = Equal (a, b)\n  y ="), tmp_path / "model.onnx"), "--json")
     assert result.code == 0 and result.json["verification"]["verdict"] == "equivalent"
 
 
-def test_subnormal_weights_that_matter_are_kept_and_it_is_said(tmp_path: Path, run: Run) -> None:
-    """All that reaches the first output is as small as its weight, and what is fused beside it stays fused."""
+def test_subnormal_weights_that_matter_are_kept_and_reported(tmp_path: Path, run: Run) -> None:
+    """All values behind the first output are as small as its weight. The fusions elsewhere stay."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 1] x) => (float[N, 1] y, float[N, 1] z)
     <float[1, 1] w = {1e-40}> { y = MatMul(x, w) s = Sigmoid(x) z = Mul(x, s) }"""
     model = save(text, tmp_path / "m.onnx")
@@ -324,7 +324,7 @@ def test_subnormal_weights_that_matter_are_kept_and_it_is_said(tmp_path: Path, r
     assert answer["unflushed"] == [{"weight": "w", "count": 1, "elements": 1}] and "flushed" not in answer
 
 
-def test_subnormal_weights_become_zeros_and_it_is_said(tmp_path: Path, run: Run) -> None:
+def test_subnormal_weights_become_zeros_and_the_report_says_so(tmp_path: Path, run: Run) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 2] x) => (float[N, 2] y)
     <float[2, 2] w = {1e-40, 1.0, 2.0, -1e-39}> { y = MatMul(x, w) }"""
     model = save(text, tmp_path / "m.onnx")

@@ -1,4 +1,4 @@
-"""A new pack proves as it is written, installs, and overwrites nothing; what is saved in it is proved while it is watched."""
+"""`init` writes a pack that proves and installs, and overwrites nothing. Watching proves each saved change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_new_pack_proves(run: Run, tmp_path: Path) -> None:
     assert "my-pack 0.1.0" in run("list-patterns", "squared-relu", "--patterns", package).out
 
 
-def test_it_installs_as_what_it_is_called(run: Run, tmp_path: Path) -> None:
+def test_it_installs_under_its_name(run: Run, tmp_path: Path) -> None:
     answer = run("init", tmp_path / "somewhere", "--name", "our-fusions", "--json").json
     assert answer["name"] == "our-fusions" and all(Path(file).is_file() for file in answer["files"])
     project = tomllib.loads((tmp_path / "somewhere" / "pyproject.toml").read_text())
@@ -34,7 +34,7 @@ def test_it_installs_as_what_it_is_called(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["My-Pack", "my_pack", "-x", "1st", "a b", ""])
-def test_a_name_that_is_none(run: Run, tmp_path: Path, name: str) -> None:
+def test_an_invalid_name_is_an_error(run: Run, tmp_path: Path, name: str) -> None:
     done = run("init", tmp_path / "new", "--name", name)
     assert done.code == 2 and "can't be the name of a pack" in done.err and not list(tmp_path.iterdir())
 
@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     assert done.code == 2 and "can't be written" in done.err
 
 
-def test_watching_proves_what_changes_and_waits_for_mistakes_to_be_mended(
+def test_watching_proves_changes_and_waits_until_mistakes_are_corrected(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("init", tmp_path / "my-pack")
@@ -76,7 +76,7 @@ def test_watching_proves_what_changes_and_waits_for_mistakes_to_be_mended(
     assert done.err.count("^C ends it") == 3
 
 
-def test_only_what_changed_is_proved_and_all_that_shares_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_patterns_and_those_that_share_a_change_are_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tmp_path / name for name in ("a.yaml", "b.yaml", "group/c.yaml", "group/formulas.yaml", "notes.txt")]
     (tmp_path / "group").mkdir()
     for file in files:

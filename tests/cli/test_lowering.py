@@ -1,4 +1,4 @@
-"""A lowering in a file of its own: it comes first, is proved with every formula, and is named where it is wrong or not taken."""
+"""A lowering in a separate file: it has priority, is proved with every formula, and is named when it is wrong or unused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def operators_of(path: Path) -> Counter[str]:
     return Counter(f"{node.domain}.{node.op_type}".lstrip(".") for node in onnx.load(path).graph.node)
 
 
-def test_the_documented_file_is_the_one_that_lies_there() -> None:
+def test_the_documented_file_exists() -> None:
     path, text = DOCUMENTED
     assert ROOT / path == EXAMPLE
     assert EXAMPLE.read_text(encoding="utf-8") == text
@@ -57,7 +57,7 @@ def test_headers_say_what_patterns_say() -> None:
     assert [(h.id, h.targets) for h in headers([EXAMPLE])] == [(p.id, p.targets) for p in load_patterns([EXAMPLE]).patterns]
 
 
-def test_of_two_files_the_first_one_comes_first(tmp_path: Path) -> None:
+def test_the_first_of_two_files_has_priority(tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(WRONG, encoding="utf-8")
     for given in ([EXAMPLE, other], [other, EXAMPLE]):
@@ -86,7 +86,7 @@ def test_the_model_is_raised_to_the_opset_that_it_needs(run: Run, tmp_path: Path
     assert operators_of(out)["Gelu"] == 1 and "com.microsoft.FastGelu" not in operators_of(out)
 
 
-def test_what_keeps_it_from_being_taken_is_said(run: Run, tmp_path: Path) -> None:
+def test_the_reason_why_it_is_not_used_is_reported(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     result = run("fuse", SAMPLE, "--patterns", EXAMPLE, "--only", "fast-gelu", "--opset", "keep", "-o", out)
     assert result.code == 0, result.err
@@ -95,7 +95,7 @@ def test_what_keeps_it_from_being_taken_is_said(run: Run, tmp_path: Path) -> Non
     assert f"is replaced by com.microsoft.FastGelu, and not as in {EXAMPLE}: Gelu needs opset 20, the model has 18" in said
 
 
-def test_a_wrong_one_is_undone_and_named(run: Run, tmp_path: Path) -> None:
+def test_a_wrong_lowering_is_undone_and_named(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(WRONG, encoding="utf-8")
     result = run("fuse", SAMPLE, "--patterns", path, "--only", "fast-gelu", "--dry-run")
@@ -104,7 +104,7 @@ def test_a_wrong_one_is_undone_and_named(run: Run, tmp_path: Path) -> None:
     assert failure.startswith("a fused instance differs")
 
 
-def test_one_that_is_never_taken_fails_its_proof(tmp_path: Path) -> None:
+def test_a_lowering_that_is_never_used_fails_its_proof(tmp_path: Path) -> None:
     path = tmp_path / "never.yaml"
     path.write_text("lowers: Swish\nsummary: Twice\nonnxruntime: y = Concat(x, x, axis=0)\n", "utf-8")
     failures = prove(load_patterns([path]).get("silu")).failures

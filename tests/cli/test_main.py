@@ -1,6 +1,6 @@
 """Laws of the command line as a whole.
 
-Every outcome is exit code 0, 1 or 2, has words and no traceback, and what should be fast imports nothing heavy.
+Every outcome has exit code 0, 1 or 2 and a message without a traceback. Commands that should be fast import no heavy library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEAVY = ("onnx", "onnx_ir", "onnxruntime", "onnx_shape_inference", "sympy", "num
 
 
 def imported_after(*arguments: str) -> list[str]:
-    """The heavy libraries that a command line has imported when it is done."""
+    """The heavy libraries that a command line has imported when it ends."""
     code = (
         "import sys; from onnx_subgraph.cli import main; "
         f"print(main({list(arguments)!r}), *[m for m in {HEAVY!r} if m in sys.modules], sep=chr(10), file=sys.stderr)"
@@ -36,13 +36,13 @@ def imported_after(*arguments: str) -> list[str]:
     [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS), ["list-patterns"], ["list-patterns", "--json"]],
     ids=" ".join,
 )
-def test_what_should_be_fast_imports_nothing_heavy(arguments: list[str]) -> None:
-    """The time it takes depends on the machine; what it imports does not, and imports are where the time goes."""
+def test_fast_commands_import_no_heavy_library(arguments: list[str]) -> None:
+    """Imports take most of the time. Unlike the time, they do not depend on the machine."""
     assert imported_after(*arguments) == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_and_every_option_says_what_it_does(run: Run, command: str) -> None:
+def test_every_command_and_option_has_help(run: Run, command: str) -> None:
     import click
 
     from onnx_subgraph.cli import commands
@@ -123,7 +123,7 @@ def test_an_error_of_the_user_is_shown_with_its_place(run: Run, monkeypatch: pyt
     )
 
 
-def test_a_bug_is_one_line_and_how_to_report_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_one_line_with_how_to_report_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, KeyError("lost"))
     result = run("list-patterns")
     assert result.code == 2
@@ -132,7 +132,7 @@ def test_a_bug_is_one_line_and_how_to_report_it(run: Run, monkeypatch: pytest.Mo
     assert "Traceback" not in result.err
 
 
-def test_the_traceback_of_a_bug_can_be_had(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_traceback_of_a_bug_can_be_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNX_SUBGRAPH_DEBUG", "1")
     fail_with(monkeypatch, KeyError("lost"))
     assert "Traceback" in run("list-patterns").err
@@ -148,7 +148,7 @@ def test_the_traceback_of_a_bug_can_be_had(run: Run, monkeypatch: pytest.MonkeyP
     ],
     ids=["permission", "disk full", "memory", "interrupt"],
 )
-def test_what_the_machine_refuses_is_said_in_a_line(
+def test_an_error_of_the_operating_system_is_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, words: str
 ) -> None:
     fail_with(monkeypatch, error)
@@ -158,7 +158,7 @@ def test_what_the_machine_refuses_is_said_in_a_line(
 
 
 @pytest.mark.parametrize("arguments", [["list-patterns"], ["list-patterns", "--json"], ["--help"]], ids=" ".join)
-def test_a_reader_that_leaves_is_no_error_to_talk_about(arguments: list[str]) -> None:
+def test_a_closed_pipe_gives_no_message(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "onnx_subgraph", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -173,7 +173,7 @@ def test_cli_py_runs_from_a_checkout(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"onnx-subgraph {__version__}\n")
 
 
-def test_cli_py_says_what_is_missing_where_nothing_is_installed(tmp_path: Path) -> None:
+def test_cli_py_names_the_missing_packages(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-S", ROOT / "cli.py", "--version"], capture_output=True, text=True, cwd=tmp_path
     )
@@ -182,7 +182,7 @@ def test_cli_py_says_what_is_missing_where_nothing_is_installed(tmp_path: Path) 
     assert "Traceback" not in done.stderr
 
 
-def test_answers_have_no_colour_where_nobody_looks(run_process: Run) -> None:
+def test_output_has_no_colour_outside_a_terminal(run_process: Run) -> None:
     assert "\x1b" not in run_process("list-patterns").out
     assert "\x1b" not in run_process("list-patterns", NO_COLOR="1").out
 

@@ -1,4 +1,4 @@
-"""Many models: one table with the reason of each failure, whatever the command, and JSON that holds all of them."""
+"""Many models: every command prints one table with the reason of each failure, and JSON has all models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").
 
 @pytest.fixture
 def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two models of one name, of which something fuses in the first, and a file that is no model between them."""
+    """Two models of one name, the first of which fuses, and a file between them that is not a model."""
     monkeypatch.chdir(tmp_path)
     for folder in ("a", "c"):
         Path("zoo", folder).mkdir(parents=True)
@@ -29,12 +29,12 @@ def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is not measured, which takes a process for each model."""
+    """Skip the measurement of memory, which takes a process for each model."""
     monkeypatch.setattr(sys.modules["onnx_subgraph.timing.bench"], "peak", lambda *_: None)
 
 
 def row(out: str, model: str) -> str:
-    """The line of a model in the table, which is the last thing that is printed."""
+    """The row of a model in the table, which is the last output."""
     (line,) = [line for line in out.rpartition("\nmodel ")[2].splitlines() if line.startswith(f"zoo/{model} ")]
     return line
 
@@ -76,7 +76,7 @@ def test_pages_keep_the_tree(run: Run) -> None:
 
 @pytest.mark.usefixtures("zoo")
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_explain_tells_of_each(run: Run, jobs: str) -> None:
+def test_explain_reports_each_model(run: Run, jobs: str) -> None:
     result = run("explain", "zoo", "-j", jobs)
     assert result.code == 2
     assert "2 of 3 models explained" in result.out
@@ -85,7 +85,7 @@ def test_explain_tells_of_each(run: Run, jobs: str) -> None:
 
 
 @pytest.mark.usefixtures("zoo")
-def test_mine_mines_what_it_can_read(run: Run) -> None:
+def test_mine_uses_the_models_that_it_can_read(run: Run) -> None:
     result = run("mine", "zoo")
     assert result.code == 2 and "2 of 3 models mined" in result.out
     assert row(result.out, "a/m.onnx").split()[1] == "5"
@@ -94,7 +94,7 @@ def test_mine_mines_what_it_can_read(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("zoo")
-def test_bench_times_one_after_another(run: Run) -> None:
+def test_bench_times_one_model_after_another(run: Run) -> None:
     result = run("bench", "zoo", "--budget", "0.05", "--threads", "1")
     assert result.code == 2 and "2 of 3 models measured" in result.out
     assert row(result.out, "a/m.onnx").endswith("m.fused.onnx in onnxruntime")
@@ -122,7 +122,7 @@ def test_bench_takes_the_candidates_of_a_folder(run: Run) -> None:
     [(["fuse", "--dry-run"], "models"), (["explain"], "models"), (["bench", "--budget", "0.05"], "benches"), (["mine"], "each")],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_json_holds_all_of_them_and_keeps_to_its_schema(run: Run, words: list[str], key: str) -> None:
+def test_json_has_all_models_and_follows_its_schema(run: Run, words: list[str], key: str) -> None:
     result = run(words[0], "zoo", *words[1:], "--json")
     assert result.code == 2
     SCHEMA.validate(result.json)
@@ -131,8 +131,8 @@ def test_json_holds_all_of_them_and_keeps_to_its_schema(run: Run, words: list[st
 
 
 @pytest.mark.usefixtures("zoo")
-def test_a_rank_of_many_models_is_a_pattern(run: Run) -> None:
-    """`new-pattern` takes the same words as `mine`, which calls the unit by its rank among all of them."""
+def test_a_rank_among_many_models_becomes_a_pattern(run: Run) -> None:
+    """`new-pattern` takes the same arguments as `mine`, which numbers the units over all models."""
     for folder in ("a", "c"):
         save(WAVE, Path("zoo", folder, "m.onnx"))
     Path("zoo/b.onnx").unlink()

@@ -1,4 +1,4 @@
-"""`mine` and `new-pattern`: tables, JSON, the page, and files that are never overwritten."""
+"""`mine` and `new-pattern`: tables, JSON, the report page, and files that are never overwritten."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_from_a_model_to_a_fusion(run: Run, tmp_path: Path, model: Path) -> None:
-    """The whole way: mine, write, prove, fuse, in another model too; the unit is then covered."""
+    """The whole workflow: mine, write, prove, fuse, also in another model. Afterwards the unit is covered."""
     other = saved(tmp_path / "other.onnx", network(otherwise, otherwise))
     mined = run("mine", model, other)
     assert mined.code == 0 and "Sin(a * x) ** 2" in mined.out
@@ -49,7 +49,7 @@ def test_json(run: Run, tmp_path: Path, model: Path) -> None:
 
 
 def test_with_a_profile_the_units_that_take_most_time_come_first(run: Run, tmp_path: Path) -> None:
-    """The bytes of a Pow are those of an Add, and it takes many times as long. Nodes without names have times as well."""
+    """A Pow moves as many bytes as an Add but takes many times as long. Nodes without names have times as well."""
     slow = "\n".join(f"s{i} = Pow (x, e)\n t{i} = Atan (s{i})\n" for i in range(2)) + "a = Add (t0, t1)"
     fast = "n = Neg (a)\n c = Ceil (n)\n f = Neg (c)\n y = Ceil (f)"
     text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[4096, 8] x) => (float[4096, 8] y, float[4096, 8] w)
@@ -84,14 +84,14 @@ def test_the_page_draws_each_unit(run: Run, tmp_path: Path, model: Path) -> None
     assert "Sin(a * x) ** 2" in page and "<svg" in page and "<script" not in page
 
 
-def test_a_page_never_takes_the_place_of_a_model(run: Run, model: Path) -> None:
+def test_a_page_never_overwrites_a_model(run: Run, model: Path) -> None:
     pytest.importorskip("fast_sugiyama")
     before = model.read_bytes()
     assert run("mine", model, "--report", model).code == 2
     assert model.read_bytes() == before
 
 
-def test_a_file_that_is_there_is_left(run: Run, tmp_path: Path, model: Path) -> None:
+def test_an_existing_file_is_not_overwritten(run: Run, tmp_path: Path, model: Path) -> None:
     (tmp_path / "wave.yaml").write_text("mine", encoding="utf-8")
     result = run("new-pattern", model, "--mined", "1", "--id", "wave", "-o", tmp_path / "wave.yaml")
     assert result.code == 2 and "is there already" in result.err

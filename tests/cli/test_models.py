@@ -1,4 +1,4 @@
-"""How models are named: files, folders, globs and lists, and what becomes of their paths in an output folder."""
+"""How models are named: files, folders, globs and lists, and their paths in an output folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 
 @pytest.fixture
 def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Models in folders, some of one name, beside files that are none."""
+    """Models in folders, some with equal names, beside files that are not models."""
     monkeypatch.chdir(tmp_path)
     for name in ("zoo/b.onnx", "zoo/a/m.onnx", "zoo/c/d/m.onnx", "zoo/c/notes.txt", "zoo/.venv/x.onnx", "zoo/a/.hidden.onnx"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,8 +48,11 @@ zoo/a/*.onnx
     ids=str,
 )
 @pytest.mark.usefixtures("zoo")
-def test_words_name_models(words: Sequence[str], paths: Sequence[str], below: Sequence[str]) -> None:
-    """In the order of the words, sorted inside of one, each file once; a list's entries keep their paths below the list."""
+def test_arguments_name_models(words: Sequence[str], paths: Sequence[str], below: Sequence[str]) -> None:
+    """In the order of the arguments, sorted within each, every file once.
+
+    Entries of a list keep their paths below the list's folder.
+    """
     Path("l.txt").write_text(LISTED, encoding="utf-8")
     models = find_models([Path(word) for word in words])
     assert [path.as_posix() for path in models.paths] == paths
@@ -57,7 +60,7 @@ def test_words_name_models(words: Sequence[str], paths: Sequence[str], below: Se
 
 
 def test_the_entries_of_a_list_are_relative_to_it(zoo: Path) -> None:
-    """What lies outside of its folder keeps only its name."""
+    """An entry outside the list's folder keeps only its file name."""
     (zoo / "empty" / "l.txt").write_text(f"../zoo/b.onnx\n{zoo}/zoo/c\n", encoding="utf-8")
     models = find_models([Path("@empty/l.txt")])
     assert [path.resolve().relative_to(zoo.resolve()).as_posix() for path in models.paths] == ["zoo/b.onnx", "zoo/c/d/m.onnx"]
@@ -65,8 +68,8 @@ def test_the_entries_of_a_list_are_relative_to_it(zoo: Path) -> None:
 
 
 @pytest.mark.usefixtures("zoo")
-def test_a_file_is_what_it_is_called() -> None:
-    """Also where its name could be a glob, or a list."""
+def test_an_existing_file_is_not_read_as_a_glob_or_list() -> None:
+    """Even if its name could be a glob or a list."""
     for name in ("m[1].onnx", "@m.onnx"):
         Path(name).touch()
         models = find_models([Path(name)])
@@ -74,8 +77,8 @@ def test_a_file_is_what_it_is_called() -> None:
 
 
 @pytest.mark.usefixtures("zoo")
-def test_a_word_that_searches_stands_for_several() -> None:
-    """So the answer has one form, however many there are today."""
+def test_a_glob_a_folder_or_a_list_stands_for_several_models() -> None:
+    """So the output has the same form, however many models exist."""
     Path("l.txt").write_text("zoo/b.onnx\n", encoding="utf-8")
     assert all(find_models([Path(word)]).several for word in ("zoo/a", "zoo/*.onnx", "@l.txt"))
     assert not find_models([Path("zoo/b.onnx")]).several
@@ -94,7 +97,7 @@ def test_a_word_that_searches_stands_for_several() -> None:
 )
 @pytest.mark.usefixtures("zoo")
 @pytest.mark.parametrize("command", ["fuse", "mine", "bench", "explain"])
-def test_a_word_that_names_no_model_is_one_message(run: Run, command: str, word: str, said: str) -> None:
+def test_an_argument_that_names_no_model_is_one_message(run: Run, command: str, word: str, said: str) -> None:
     for name, text in (("blank.txt", "# none\n"), ("nested.txt", "@blank.txt\n"), ("stale.txt", "empty\n")):
         Path(name).write_text(text, encoding="utf-8")
     result = run(command, word)
@@ -102,6 +105,6 @@ def test_a_word_that_names_no_model_is_one_message(run: Run, command: str, word:
     assert result.err.startswith(f"Error: {said}") and "\nhint: " in result.err
 
 
-def test_the_errors_are_of_usage() -> None:
+def test_the_errors_are_usage_errors() -> None:
     with pytest.raises(UsageError):
         find_models([Path("@no-such-list")])

@@ -1,4 +1,4 @@
-"""Models whose strings are not UTF-8, which onnxruntime loads: every command works on them, and the bytes stay as they are."""
+"""Models with strings that are not UTF-8, which onnxruntime loads: every command works, and the bytes are kept."""
 
 from __future__ import annotations
 

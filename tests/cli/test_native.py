@@ -1,4 +1,4 @@
-"""`fuse --target native`: one file that runs with the library of kernels, and by its definitions without."""
+"""`fuse --target native`: one file that runs with the library of kernels, or without it by its functions."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_a_layer_becomes_one_node_that_runs_with_and_without_the_library(library
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_no_faster_here_runs_by_its_definition(
+def test_a_kernel_that_is_not_faster_here_is_not_used(
     library: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Below AVX2 the library leaves products to onnxruntime, as it is told to run all of them by `ONNX_SUBGRAPH_KERNELS`."""
+    """Below AVX2 the library leaves products to onnxruntime, unless `ONNX_SUBGRAPH_KERNELS` tells it to run all of them."""
     monkeypatch.setenv(kernels.library.ISA, "baseline")
     model, fused = tmp_path / "layer.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(LAYER), model)
@@ -86,8 +86,8 @@ g (float[N, 5, 8] q, float[N, 7, 8] k, float[N, 7, 8] v, float[8] s, float[8] b)
 }"""
 
 
-def test_attention_takes_heads_as_they_lie(library: Path, tmp_path: Path, run: Run) -> None:
-    """Neither a Transpose nor a Reshape is left around it, and it computes the same by its definition."""
+def test_attention_reads_and_writes_heads_without_layout_nodes(library: Path, tmp_path: Path, run: Run) -> None:
+    """No Transpose or Reshape is left around it. Its definition computes the same."""
     model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(TOKENS), model)
     assert run("fuse", str(model), "--target", "native", "-o", str(fused)).code == 0
@@ -98,8 +98,8 @@ def test_attention_takes_heads_as_they_lie(library: Path, tmp_path: Path, run: R
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
 
 
-def test_without_the_library_it_runs_by_the_kernels_of_onnxruntime(library: Path, tmp_path: Path, run: Run) -> None:
-    """What the model carries for a node is what onnxruntime has for it; for the target function it is the definition."""
+def test_without_the_library_the_function_calls_kernels_of_onnxruntime(library: Path, tmp_path: Path, run: Run) -> None:
+    """The native target's function body calls onnxruntime's operator; the body for target function is the definition."""
     model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(TOKENS), model)
     held = {}
@@ -110,8 +110,8 @@ def test_without_the_library_it_runs_by_the_kernels_of_onnxruntime(library: Path
     assert held["native"]["LayerNorm"] == {"LayerNormalization"} and "LayerNorm" not in held["function"]
 
 
-def test_heads_that_come_apart_stay_apart(library: Path, tmp_path: Path, run: Run) -> None:
-    """What comes by heads is taken by heads: only a layout that is there is handed over."""
+def test_operands_that_are_split_by_heads_stay_split(library: Path, tmp_path: Path, run: Run) -> None:
+    """Attention takes each operand in the layout that it has; no Reshape or Transpose is added."""
     text = TOKENS.replace("float[N, 5, 8] q,", "float[N, 2, 5, 4] qh,").replace("q4 = Reshape(q, apart)", "")
     text = text.replace("qh = Transpose <perm = [0, 2, 1, 3]> (q4)", "")
     model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
@@ -126,7 +126,7 @@ def test_heads_that_come_apart_stay_apart(library: Path, tmp_path: Path, run: Ru
 
 
 @pytest.mark.parametrize("name", ["bert_torchscript", "llama_dynamo", "llama_float16_dynamo", "mobilenet_v3_torchscript"])
-def test_networks_run_both_ways(name: str, library: Path, tmp_path: Path, run: Run) -> None:
+def test_networks_run_with_and_without_the_library(name: str, library: Path, tmp_path: Path, run: Run) -> None:
     ran = run("fuse", str(SAMPLES / f"{name}.onnx"), "--target", "native", "-o", str(tmp_path / "fused.onnx"), "--json")
     assert ran.code == 0
     result = ran.json
@@ -139,7 +139,7 @@ def test_networks_run_both_ways(name: str, library: Path, tmp_path: Path, run: R
 
 
 def halved(text: str) -> onnx.ModelProto:
-    """A model of float32 with all of it in float16."""
+    """A float32 model, converted to float16 throughout."""
     model = onnx.parser.parse_model(text)
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
@@ -173,8 +173,8 @@ g (float[N, 2, 5, 8] q, float[N, 2, 7, 8] k, float[N, 2, 7, 4] v, bool[N, 1, 5, 
 }"""
 
 
-def test_a_kernel_is_not_taken_for_operands_of_two_types(library: Path, tmp_path: Path, run: Run) -> None:
-    """The lowest number of float16 is raised to a lower one of float32, so that a row that is masked whole is a mean."""
+def test_a_kernel_is_not_used_for_operands_of_two_types(library: Path, tmp_path: Path, run: Run) -> None:
+    """The mask is clamped in float32 above float16's range, so that fully masked rows are the mean of the values."""
     model, fused = tmp_path / "masked.onnx", tmp_path / "fused.onnx"
     found = {}
     for name, made in {"float32": onnx.parser.parse_model(MASKED), "float16": halved(MASKED)}.items():
@@ -193,7 +193,7 @@ def test_other_types_have_no_kernel(library: Path, tmp_path: Path, run: Run) -> 
     assert ran.code == 0 and "onnx_subgraph.Linear" not in ran.out
 
 
-def test_what_only_has_a_kernel_is_not_looked_for_elsewhere(tmp_path: Path, run: Run) -> None:
+def test_patterns_that_need_a_kernel_are_used_by_the_native_target_only(tmp_path: Path, run: Run) -> None:
     model = tmp_path / "layer.onnx"
     onnx.save(onnx.parser.parse_model(LAYER), model)
     for target in ("onnxruntime", "standard", "function"):
@@ -202,7 +202,7 @@ def test_what_only_has_a_kernel_is_not_looked_for_elsewhere(tmp_path: Path, run:
     assert "--target native or function" in asked.out
 
 
-def test_without_a_compiler_it_says_what_is_missing(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_message_says_what_is_missing(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CC", str(tmp_path / "no-compiler"))
     kernels.path.cache_clear()
@@ -216,10 +216,10 @@ def test_without_a_compiler_it_says_what_is_missing(tmp_path: Path, run: Run, mo
     assert not (tmp_path / "layer.fused.onnx").exists()
 
 
-def test_a_library_that_does_not_load_is_no_verdict(
+def test_a_library_that_does_not_load_gives_no_verdict(
     library: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs by its definitions alone is not written as native."""
+    """A model that ran only by its definitions is not written as native."""
     missing = kernels.Description(tmp_path / "missing.so", ("baseline",), "baseline", ("Linear",))
     monkeypatch.setattr(kernels, "describe", lambda: missing)
     model = tmp_path / "layer.onnx"
@@ -245,7 +245,7 @@ formulas:
 """
 
 
-def test_what_the_library_lacks_is_not_said_to_run_by_a_kernel(library: Path, tmp_path: Path, run: Run) -> None:
+def test_an_operator_that_the_library_lacks_is_not_reported_as_a_kernel(library: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "doubled.yaml").write_text(OWN, encoding="utf-8")
     text = """<ir_version: 8, opset_import: ["": 17]>
@@ -257,10 +257,8 @@ def test_what_the_library_lacks_is_not_said_to_run_by_a_kernel(library: Path, tm
 
 
 @pytest.mark.parametrize("numerics", ["bf16x3", "bf16"])
-def test_numerics_are_said_on_the_node_and_what_they_cost_in_the_report(
-    numerics: str, library: Path, tmp_path: Path, run: Run
-) -> None:
-    """The definition does not read them: without the library the model is what it was, bit by bit."""
+def test_numerics_are_set_on_the_node_and_their_error_is_reported(numerics: str, library: Path, tmp_path: Path, run: Run) -> None:
+    """The definition ignores them: without the library, the model computes the same, bit for bit."""
     model, plain, fused = tmp_path / "layer.onnx", tmp_path / "plain.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(LAYER), model)
     assert run("fuse", model, "--target", "native", "-o", plain).code == 0
@@ -288,7 +286,7 @@ g (float[N, 64] x) => (float[N, 9] y) <float[64, 9] w = {WEIGHTS}> { y = MatMul(
 )
 
 
-def test_bfloat16_rounds_and_the_report_says_how_far(library: Path, tmp_path: Path, run: Run) -> None:
+def test_bfloat16_rounds_and_the_report_has_the_error(library: Path, tmp_path: Path, run: Run) -> None:
     model, fused = tmp_path / "wide.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(WIDE), model)
     ran = run("fuse", model, "--target", "native", "--numerics", "bf16", "-o", fused, "--json")
@@ -300,7 +298,7 @@ def test_bfloat16_rounds_and_the_report_says_how_far(library: Path, tmp_path: Pa
     assert 1e-4 < np.abs(rounded - truth).max() < 0.1
 
 
-def test_numerics_are_for_the_kernels_alone(tmp_path: Path, run: Run) -> None:
+def test_numerics_need_the_native_target(tmp_path: Path, run: Run) -> None:
     model = tmp_path / "layer.onnx"
     onnx.save(onnx.parser.parse_model(LAYER), model)
     ran = run("fuse", model, "--numerics", "bf16")
@@ -329,7 +327,7 @@ def test_a_session_loads_the_library_by_itself(library: Path, tmp_path: Path) ->
     settings = SessionSettings(target="native", strict=True, cache=tmp_path / "cache")
     feeds = {"x": drawn(2, 3, 8), "r": drawn(2, 3, 6)}
     options = onnxruntime.SessionOptions()
-    for given in (None, options, options):  # onnxruntime takes a library once
+    for given in (None, options, options):  # onnxruntime can load a library once only
         session = InferenceSession(model, given, settings=settings)
         assert session.prepared.fusions == 1
         np.testing.assert_allclose(session.run(None, feeds)[0], outputs(model, None, feeds)[0], rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""`--report` at the command line: where pages go, and that they change nothing else."""
+"""`--report` on the command line: where pages are written, and that they change nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_subgraph.errors import UsageError
 from tests.cli.conftest import Run, save
 
 
-def test_the_report_is_a_page_of_its_own(run: Run, gelu: Path, tmp_path: Path) -> None:
+def test_the_report_is_a_separate_page(run: Run, gelu: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     assert run("fuse", gelu, "--report", page).code == 0
     assert "<!doctype html>" in page.read_text(encoding="utf-8")
@@ -19,8 +19,8 @@ def test_the_report_is_a_page_of_its_own(run: Run, gelu: Path, tmp_path: Path) -
     assert (tmp_path / "gelu.fused.onnx").exists()
 
 
-def test_a_report_costs_the_model_nothing(run: Run, gelu: Path, tmp_path: Path) -> None:
-    """The model that is written is the same, byte for byte, and so is the answer."""
+def test_a_report_does_not_change_the_model(run: Run, gelu: Path, tmp_path: Path) -> None:
+    """The written model and the output are the same, byte for byte."""
     with_page = run("fuse", gelu, "-o", tmp_path / "a.onnx", "--report", tmp_path / "a.html", "--json")
     without = run("fuse", gelu, "-o", tmp_path / "b.onnx", "--json")
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
@@ -34,13 +34,13 @@ def test_a_dry_run_has_a_report(run: Run, gelu: Path, tmp_path: Path) -> None:
 
 
 def test_a_refused_model_has_a_report(run: Run, gelu: Path, tmp_path: Path) -> None:
-    """That is when somebody wants to read one."""
+    """A refused model is what users want a report on."""
     assert run("fuse", gelu, "--rtol", "0", "--atol", "0", "--report", tmp_path / "a.html").code == 1
     assert "Different" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
 def test_several_models_have_a_page_each(run: Run, gelu: Path, plain: Path, tmp_path: Path) -> None:
-    """In a folder, which is made; a model that can't be read has none, and takes nobody else's."""
+    """Pages go to a folder, which is created. A model that can't be read has no page, and no other page has its name."""
     torn = tmp_path / "torn.onnx"
     torn.write_bytes(b"no model")
     assert run("fuse", gelu, torn, plain, "-j", "2", "--report", tmp_path / "pages").code == 2
@@ -49,13 +49,13 @@ def test_several_models_have_a_page_each(run: Run, gelu: Path, plain: Path, tmp_
 
 
 @pytest.mark.parametrize("report", ["m.onnx", "m.fused.onnx", "missing/report.html"])
-def test_a_page_overwrites_no_model_and_wants_a_folder(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_overwrites_no_model_and_its_folder_exists(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"would be written twice, or is read|there is no folder"):
         plan_pages((Path("m.onnx"),), Path(report), [Path("m.fused.onnx")])
 
 
-def test_two_models_of_one_name_can_have_no_two_pages_in_one_folder(tmp_path: Path) -> None:
+def test_two_models_of_one_name_can_not_have_pages_in_one_folder(tmp_path: Path) -> None:
     models = (Path("a/m.onnx"), Path("b/m.onnx"))
     with pytest.raises(UsageError, match=r"m\.html would be written twice"):
         plan_pages(models, tmp_path, [Path("a/n"), Path("b/n")])

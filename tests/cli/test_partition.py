@@ -1,4 +1,4 @@
-"""`partition` and `inline` as a user sees them: files, answers, exit codes."""
+"""`partition` and `inline` on the command line: files, output, exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def layers(tmp_path: Path) -> Path:
     return path
 
 
-def test_there_and_back(run: Run, layers: Path) -> None:
+def test_inline_undoes_partition(run: Run, layers: Path) -> None:
     done = run("partition", layers, "--backend", "onnxruntime", "--deny", "Softmax")
     assert done.code == 0, done.err
     partitioned = layers.with_name("layers.partitioned.onnx")
@@ -59,12 +59,12 @@ def test_json_is_as_documented(run: Run, layers: Path, tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
-def test_a_mistake_is_told_in_words(run: Run, layers: Path, arguments: list[str], words: str) -> None:
+def test_mistakes_are_one_message(run: Run, layers: Path, arguments: list[str], words: str) -> None:
     done = run(*(str(layers) if argument == "MODEL" else argument for argument in arguments))
     assert done.code == 2 and words in done.err and "Traceback" not in done.err
 
 
-def test_the_gain_that_is_expected_decides_and_a_measurement_needs_a_verdict(run: Run, layers: Path) -> None:
+def test_the_expected_gain_decides_and_a_measurement_needs_verification(run: Run, layers: Path) -> None:
     given = ("partition", layers, "--backend", "onnxruntime", "--deny", "Softmax", "--dry-run")
     done = run(*given, "--gain", "0.1")
     assert done.code == 0 and "0 engines" in done.out and "10% of its work" in " ".join(done.out.split())
@@ -82,7 +82,7 @@ def test_a_run_meets_the_expectations_that_it_writes(run: Run, layers: Path, tmp
 
 
 def test_a_partition_that_is_not_as_expected_is_not_written(run: Run, layers: Path, tmp_path: Path) -> None:
-    """The place in the file, what was found, and why there are not more engines."""
+    """The message has the place in the file, the number found, and why there are no more engines."""
     file, output = tmp_path / "expected.yaml", tmp_path / "out.onnx"
     file.write_text("models:\n  layers.onnx:\n    engines: 1\n    nodes: at most 3\n", encoding="utf-8")
     done = run("partition", layers, *DENIED, "-o", output, "--expect", file)
@@ -102,14 +102,14 @@ def test_a_partition_that_is_not_as_expected_is_not_written(run: Run, layers: Pa
         ("models: {other.onnx: {engines: 1}}", "there is no section for the model"),
     ],
 )
-def test_a_mistake_in_the_expectations_is_said_first(run: Run, layers: Path, tmp_path: Path, text: str, said: str) -> None:
+def test_a_mistake_in_the_expectations_is_reported_first(run: Run, layers: Path, tmp_path: Path, text: str, said: str) -> None:
     file, output = tmp_path / "expected.yaml", tmp_path / "out.onnx"
     file.write_text(text, encoding="utf-8")
     done = run("partition", layers, *DENIED, "-o", output, "--expect", file)
     assert done.code == 2 and said in done.err and not output.exists()
 
 
-def test_a_second_backend_is_asked_about_what_the_first_has_left(run: Run, tmp_path: Path) -> None:
+def test_a_second_backend_gets_what_the_first_leaves(run: Run, tmp_path: Path) -> None:
     model = ROOT / "sample_models" / "resnet_torchscript.onnx"
     npu = tmp_path / "npu.yaml"
     npu.write_text("id: npu\nsummary: Convolutions\nruns: onnxruntime\noperators: {Conv: , Relu: , BatchNormalization: }\n")

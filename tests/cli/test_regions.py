@@ -1,4 +1,4 @@
-"""Patterns of regions on the command line: fused, explained, listed, proved, and left alone where they are not asked for."""
+"""Patterns of regions on the command line: fused, explained, listed and proved, and used only where they are requested."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_region_is_not_replaced_for_another_target_and_the_report_says_why(run
     assert "a region becomes a function: use the target function" in result.out
 
 
-def test_regions_that_come_with_the_package_are_for_the_target_function(run: Run, tmp_path: Path) -> None:
+def test_built_in_regions_are_for_the_target_function(run: Run, tmp_path: Path) -> None:
     model = save(MODEL, tmp_path / "m.onnx")
     plain = run("fuse", model, "-o", tmp_path / "plain.onnx", "--json")
     assert (plain.json["fusions"], plain.json["skipped"]) == ([], [])
@@ -82,7 +82,7 @@ def test_regions_that_come_with_the_package_are_for_the_target_function(run: Run
     assert [(f["pattern"], f["count"]) for f in without.json["fusions"]] == [("elementwise-region", 1)]
 
 
-def test_fusing_what_was_fused_changes_nothing(run: Run, tmp_path: Path) -> None:
+def test_fusing_a_fused_model_changes_nothing(run: Run, tmp_path: Path) -> None:
     model = save(MODEL, tmp_path / "m.onnx")
     first, second = tmp_path / "first.onnx", tmp_path / "second.onnx"
     assert run("fuse", model, "-o", first, "--target", "function").code == 0
@@ -90,7 +90,7 @@ def test_fusing_what_was_fused_changes_nothing(run: Run, tmp_path: Path) -> None
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_explain_quotes_the_sentence_for_which_a_region_is_not_kept(run: Run, tmp_path: Path, conv_bn: Path) -> None:
+def test_explain_quotes_the_sentence_that_rejects_a_region(run: Run, tmp_path: Path, conv_bn: Path) -> None:
     conv_bn.write_text(CONV_BN.replace("region.size == 2", "region.size > 2"), encoding="utf-8")
     result = run("explain", SAMPLES / "resnet_dynamo.onnx", "conv-bn", "--patterns", conv_bn)
     assert result.code == 0

@@ -1,4 +1,4 @@
-"""`--resume`: a run that was killed goes on where it was, and nothing is left out that could be different."""
+"""`--resume`: a killed run continues where it stopped, and every model whose result could differ is made again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the models that are fused, as they are."""
+    """The names of the models, recorded as they are fused."""
     names: list[str] = []
     real = pipeline.fuse
 
@@ -55,7 +55,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_killed_run_goes_on_where_it_was(zoo: Path, cache: Path, run: Run, fused: list[str], jobs: str) -> None:
-    """The files are those of a run that nobody stopped, bit for bit, and what was done is not done again."""
+    """The files equal those of an uninterrupted run bit for bit, and finished models are not fused again."""
     assert run("fuse", "zoo", "--output-dir", "whole").code == 0
     command = ["fuse", str(zoo / "zoo"), "--output-dir", str(zoo / "out"), "-j", jobs]
     (zoo / "program").mkdir()
@@ -128,7 +128,7 @@ def change_pattern(zoo: Path) -> list[str]:
     ],
     ids=["nothing", "a model", "an output", "no output", "a pattern", "the target", "the bound", "what is preferred"],
 )
-def test_what_could_be_different_is_made_again(
+def test_a_model_whose_inputs_changed_is_fused_again(
     zoo: Path, run: Run, fused: list[str], change: Callable[[Path], list[str]], again: int
 ) -> None:
     (zoo / "mine.yaml").write_text(PATTERN.format("a text"), encoding="utf-8")
@@ -144,7 +144,7 @@ def test_what_could_be_different_is_made_again(
     assert fused == []
 
 
-def test_another_version_makes_all_again(zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_fuses_all_again(zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("fuse", "zoo", "--output-dir", "out").code == 0
     fused.clear()
     monkeypatch.setattr("onnx_subgraph.session.ingredients.versions", lambda patterns: "another")
@@ -152,14 +152,14 @@ def test_another_version_makes_all_again(zoo: Path, run: Run, fused: list[str], 
     assert len(fused) == 5
 
 
-def test_a_model_that_changes_while_it_is_fused_is_not_noted(
+def test_a_model_that_changes_while_it_is_fused_is_not_recorded(
     zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = pipeline.fuse
 
     def fuse(model: Path, *rest: Any) -> object:
         result = real(model, *rest)
-        model.write_bytes(model.read_bytes() + (b"" if model.name != "2.onnx" else b"\x22\x00"))  # a field that says nothing
+        model.write_bytes(model.read_bytes() + (b"" if model.name != "2.onnx" else b"\x22\x00"))  # an empty field
         return result
 
     with monkeypatch.context() as patch:
@@ -170,8 +170,8 @@ def test_a_model_that_changes_while_it_is_fused_is_not_noted(
     assert len(fused) == 5
 
 
-def test_what_was_measured_is_not_noted(zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--tune` chooses the fusions by their times, which no later run has to find again."""
+def test_measured_choices_are_not_recorded(zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--tune` chooses the fusions by measured times, which may differ in a later run."""
     monkeypatch.setattr(Tuner, "measure", property(lambda tuner: as_it_is if tuner.tune else None))
     assert run("fuse", "zoo", "--output-dir", "out", "--tune").code == 0
     fused.clear()
@@ -183,7 +183,7 @@ def as_it_is(model: Path, library: object, options: Options, tell: object) -> Op
     return options
 
 
-def test_what_failed_is_tried_again(zoo: Path, run: Run, fused: list[str]) -> None:
+def test_a_failed_model_is_tried_again(zoo: Path, run: Run, fused: list[str]) -> None:
     (zoo / "zoo" / "3.onnx").write_bytes(b"no model")
     for _ in range(2):
         fused.clear()
@@ -192,14 +192,14 @@ def test_what_failed_is_tried_again(zoo: Path, run: Run, fused: list[str]) -> No
 
 
 @pytest.mark.parametrize("option", [["--report", "pages"], ["--junit", "j.xml"], ["--write-expect", "e.yaml"], ["--dry-run"]])
-def test_what_needs_all_results_is_refused(zoo: Path, run: Run, option: list[str]) -> None:
+def test_options_that_need_all_results_are_refused(zoo: Path, run: Run, option: list[str]) -> None:
     result = run("fuse", "zoo", "--output-dir", "out", "--resume", *option)
     assert result.code == 2
     assert f"--resume leaves models out that {option[0]} would have to tell of" in result.err
     assert not (zoo / "out").exists()
 
 
-def test_without_a_cache_all_are_fused_and_it_is_said(
+def test_without_a_cache_all_are_fused_with_a_message(
     zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONNX_SUBGRAPH_CACHE", "off")

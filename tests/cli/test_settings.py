@@ -1,4 +1,4 @@
-"""The settings of a project: what a file says holds where the command line says nothing, and a mistake is told with its place."""
+"""The settings file of a project: it gives defaults for the command line, and a mistake is reported with its place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ formula: |
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to write settings into; the command runs in a folder below it."""
+    """A folder for settings files; the command runs in a folder below it."""
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     return tmp_path
@@ -32,25 +32,25 @@ def write(folder: Path, text: str, name: str = "onnx-subgraph.toml") -> Path:
 
 
 def target(run: Run, *options: object) -> str:
-    """The target that a fusion has."""
+    """The target of the fusions."""
     return str(run(*options, "fuse", MODEL, "--no-verify", "--dry-run", "--json").json["target"])
 
 
-def test_a_project_file_above_is_heeded_and_the_command_line_comes_first(run: Run, project: Path) -> None:
+def test_a_project_file_in_a_parent_folder_is_read_and_the_command_line_has_priority(run: Run, project: Path) -> None:
     write(project, '[tool.onnx-subgraph]\ntarget = "function"\n', "pyproject.toml")
     assert target(run) == "function"
     assert target(run, "--no-settings") == "onnxruntime"
     assert run("fuse", MODEL, "--no-verify", "--dry-run", "--json", "--target", "standard").json["target"] == "standard"
 
 
-def test_the_table_of_a_command_comes_before_the_top_and_other_commands_do_not_see_it(run: Run, project: Path) -> None:
+def test_the_table_of_a_command_has_priority_and_is_for_that_command_only(run: Run, project: Path) -> None:
     write(project, 'target = "function"\n[fuse]\ntarget = "standard"\n[partition]\nbackend = ["reference"]\nmin-nodes = 1\n')
     assert target(run) == "standard"
     done = run("partition", MODEL, "--dry-run", "--json")
     assert done.code == 0 and done.json["backend"] == "reference", "a required option may stand in the file"
 
 
-def test_of_two_files_the_nearest_counts_and_in_one_folder_our_own(run: Run, project: Path) -> None:
+def test_the_nearest_file_counts_and_in_one_folder_the_tools_own_file(run: Run, project: Path) -> None:
     write(project, '[tool.onnx-subgraph]\ntarget = "function"\n', "pyproject.toml")
     write(project, 'target = "standard"\n')
     assert target(run) == "standard"
@@ -94,7 +94,7 @@ def test_flags_numbers_and_lists(run: Run, project: Path) -> None:
         ('custom-op-library = "x.so"', "custom-op-library loads code, which a file that was not named may not ask for"),
     ],
 )
-def test_a_mistake_is_told_with_its_file(run: Run, project: Path, text: str, said: str) -> None:
+def test_a_mistake_is_reported_with_its_file(run: Run, project: Path, text: str, said: str) -> None:
     path = write(project, text)
     done = run("fuse", MODEL, "--dry-run")
     assert done.code == 2 and said in done.err and str(path) in done.err
@@ -105,7 +105,7 @@ def test_a_mistake_is_told_with_its_file(run: Run, project: Path, text: str, sai
     ["name: pack\nversion: 1.0.0\nlibraries: [evil.so]\n", '{name: pack, version: 1.0.0, "libraries": [evil.so]}'],
     ids=["block", "flow"],
 )
-def test_a_pack_with_libraries_is_not_loaded_because_a_file_lies_about(run: Run, project: Path, text: str) -> None:
+def test_a_pack_with_libraries_is_loaded_only_if_the_user_names_the_file(run: Run, project: Path, text: str) -> None:
     (project / "pack").mkdir()
     write(project / "pack", text, "pack.yaml")
     write(project / "pack", GATE, "gate.yaml")
@@ -116,7 +116,7 @@ def test_a_pack_with_libraries_is_not_loaded_because_a_file_lies_about(run: Run,
     assert named.code == 0 and "gate" in named.out, "who names the file has named what it names"
 
 
-def test_what_a_session_prepares_heeds_no_file(project: Path) -> None:
+def test_sessions_ignore_settings_files(project: Path) -> None:
     from onnx_subgraph import InferenceSession, SessionSettings
 
     write(project / "below", "[fuse]\nsede = 1")

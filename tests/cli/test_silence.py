@@ -1,4 +1,4 @@
-"""Nothing is switched off in silence: what keeps the tool from fusing is said, with the place and the next step."""
+"""Nothing fails silently: whatever prevents a fusion is reported with its place and the next step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def unknown(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", [("fuse", "--dry-run", "--no-verify"), ("explain",)])
-def test_where_shape_inference_gives_up_is_said(run: Run, unknown: Path, command: tuple[str, ...]) -> None:
+def test_a_gap_in_shape_inference_is_reported(run: Run, unknown: Path, command: tuple[str, ...]) -> None:
     result = run(command[0], unknown, *command[1:])
     assert result.code == 0
     said = on_one_line(result.out)
@@ -60,7 +60,7 @@ def test_where_shape_inference_gives_up_is_said(run: Run, unknown: Path, command
     assert "change: declare the type and shape of `mystery`, as a value_info" in said
 
 
-def test_the_object_has_the_gap(run: Run, unknown: Path) -> None:
+def test_the_json_has_the_gap(run: Run, unknown: Path) -> None:
     for command in (("fuse", unknown, "--dry-run", "--no-verify", "--json"), ("explain", unknown, "--json")):
         answer = run(*command).json
         jsonschema.validate(answer, SCHEMA)
@@ -70,7 +70,7 @@ def test_the_object_has_the_gap(run: Run, unknown: Path) -> None:
         assert miss["change"] == gap["change"], "the inputs have shapes: to declare them would change nothing"
 
 
-def test_what_is_declared_closes_the_gap(run: Run, tmp_path: Path) -> None:
+def test_a_declared_shape_closes_the_gap(run: Run, tmp_path: Path) -> None:
     model = onnx.parser.parse_model(UNKNOWN)
     model.graph.value_info.append(onnx.helper.make_tensor_value_info("mystery", onnx.TensorProto.FLOAT, ["batch", 8]))
     onnx.save(model, tmp_path / "m.onnx")
@@ -78,14 +78,14 @@ def test_what_is_declared_closes_the_gap(run: Run, tmp_path: Path) -> None:
     assert answer["gaps"] == [] and answer["fusions"][0]["count"] == 2
 
 
-def test_a_gap_that_no_pattern_needs_closed_is_no_news(run: Run, tmp_path: Path) -> None:
+def test_a_gap_that_matters_to_no_pattern_is_not_reported(run: Run, tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]>
     m (float[n] x) => (float y) { a = com.acme.Mystery (x) y = Abs (a) }"""
     result = run("fuse", written(text, tmp_path / "m.onnx"), "--dry-run", "--no-verify")
     assert "gives up" not in result.out
 
 
-def test_inference_that_ends_is_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_of_shape_inference_is_reported(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import onnx_shape_inference
 
     def ends(*_: object, **__: object) -> None:
@@ -97,8 +97,8 @@ def test_inference_that_ends_is_said(run: Run, tmp_path: Path, monkeypatch: pyte
     assert "Shape inference gives up in the whole model: it ended with ZeroDivisionError: no." in on_one_line(result.out)
 
 
-def test_what_is_constant_is_known_all_the_same(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hint may not send anybody to a weight whose rank is in the file."""
+def test_the_rank_of_a_constant_is_known_without_inference(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint must not blame the unknown rank of a weight whose rank is in the file."""
     import onnx_shape_inference
 
     def ends(*_: object, **__: object) -> None:
@@ -120,7 +120,7 @@ def test_what_is_constant_is_known_all_the_same(run: Run, tmp_path: Path, monkey
 
 @pytest.fixture
 def buggy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planning raises for GELU, and for nothing else."""
+    """Planning raises for GELU only."""
     block = Emitter.block
 
     def raises(self: Emitter, *arguments: object) -> None:
@@ -138,7 +138,7 @@ BOTH = GELU.replace("float half = {0.5}", "float half = {0.5}, float k = {1.702}
 
 
 @pytest.mark.usefixtures("buggy")
-def test_a_mistake_of_ours_is_a_bug_report_and_costs_one_fusion(run: Run, tmp_path: Path) -> None:
+def test_a_bug_in_a_rewrite_is_reported_and_skips_one_fusion(run: Run, tmp_path: Path) -> None:
     model = written(BOTH, tmp_path / "m.onnx")
     result = run("fuse", model, "--prefer", "fusion")
     assert result.code == 0
@@ -152,7 +152,7 @@ def test_a_mistake_of_ours_is_a_bug_report_and_costs_one_fusion(run: Run, tmp_pa
 
 
 @pytest.mark.usefixtures("buggy")
-def test_the_object_has_the_traceback(run: Run, tmp_path: Path) -> None:
+def test_the_json_has_the_traceback(run: Run, tmp_path: Path) -> None:
     answer = run("fuse", written(BOTH, tmp_path / "m.onnx"), "--json").json
     jsonschema.validate(answer, SCHEMA)
     (bug,) = answer["bugs"]
@@ -177,7 +177,7 @@ def test_the_page_has_the_gap(run: Run, unknown: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("buggy")
-def test_a_proof_fails_by_a_mistake_of_ours(run: Run) -> None:
+def test_a_proof_fails_by_a_bug_of_the_tool(run: Run) -> None:
     result = run("test-patterns", "gelu")
     assert result.code == 1 and "fusing raises KeyError: 'approximate'" in result.out
 
@@ -215,7 +215,7 @@ def test_weights_that_are_inputs_are_one_line_with_the_option(run: Run, weights:
     assert answer["fusions"] == []
 
 
-def test_the_option_takes_them_out_and_says_so(run: Run, weights: Path, tmp_path: Path) -> None:
+def test_the_option_makes_them_constants_and_the_report_says_so(run: Run, weights: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     result = run("fuse", weights, "-o", out, "--constant-initializers")
     assert result.code == 0 and "verdict  equivalent" in result.out
@@ -228,7 +228,7 @@ def test_the_option_takes_them_out_and_says_so(run: Run, weights: Path, tmp_path
     assert answer["made_constant"] == ["w", "two", "epsilon"] and answer["overridable"]["initializers"] == []
 
 
-def test_the_judge_accepts_exactly_that_difference(run: Run, weights: Path, tmp_path: Path) -> None:
+def test_the_judge_accepts_this_difference_only(run: Run, weights: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     run("fuse", weights, "-o", out, "--constant-initializers")
     assert run("verify", weights, out).code == 1, "the interface is another"
@@ -239,7 +239,7 @@ def test_the_judge_accepts_exactly_that_difference(run: Run, weights: Path, tmp_
     assert run("verify", weights, out, "--constant-initializers").code == 1
 
 
-def test_where_nothing_fuses_the_inputs_go_all_the_same(run: Run, tmp_path: Path) -> None:
+def test_the_option_applies_even_where_nothing_fuses(run: Run, tmp_path: Path) -> None:
     text = """<ir_version: 4, opset_import: ["" : 17]>
     m (float[n] x, float[n] b) => (float[n] y) <float[1] b = {2.0}> { y = Add (x, b) }"""
     out = tmp_path / "out.onnx"
@@ -248,7 +248,7 @@ def test_where_nothing_fuses_the_inputs_go_all_the_same(run: Run, tmp_path: Path
     assert [value.name for value in onnx.load(out).graph.input] == ["x"]
 
 
-def test_explain_and_specialize_know_the_option(run: Run, weights: Path, tmp_path: Path) -> None:
+def test_explain_and_specialize_have_the_option(run: Run, weights: Path, tmp_path: Path) -> None:
     said = run("explain", weights, "layer-normalization", "--constant-initializers").out
     assert "LayerNormalization" in said and "Weights are inputs" not in said
     out = tmp_path / "out.onnx"
@@ -256,8 +256,8 @@ def test_explain_and_specialize_know_the_option(run: Run, weights: Path, tmp_pat
     assert [value.name for value in onnx.load(out).graph.input] == ["x"]
 
 
-def test_before_ir_version_4_they_are_constants_anyway(run: Run, tmp_path: Path) -> None:
-    """Also where the opset is raised, which leaves them out of the inputs: nobody could replace them."""
+def test_before_ir_version_4_they_are_constants(run: Run, tmp_path: Path) -> None:
+    """Also where the opset is raised, which removes them from the inputs: callers could not override them before either."""
     text = WEIGHTS.replace("ir_version: 4", "ir_version: 3").replace('"" : 17', '"" : 12')
     out = tmp_path / "out.onnx"
     result = run("fuse", written(text, tmp_path / "m.onnx"), "-o", out)
@@ -276,7 +276,7 @@ MINE = {
 
 
 def own(folder: Path, *names: str) -> Path:
-    """A pack of these patterns."""
+    """A pack with these patterns."""
     place = folder / "mine" / "activation"
     place.mkdir(parents=True)
     for name in names:
@@ -298,8 +298,8 @@ def test_the_users_own_pattern_comes_before_a_larger_built_in_one(run: Run, tmp_
     assert fused_by(run("fuse", model, *options, "--patterns", own(tmp_path, "small")).json) == {"small": 1}
 
 
-def test_one_that_can_not_be_replaced_says_so_and_leaves_the_place(run: Run, tmp_path: Path) -> None:
-    """The pattern has only the target function: the built-in one fuses, and why not the user's is listed."""
+def test_a_users_match_that_can_not_be_replaced_is_reported_and_leaves_its_nodes(run: Run, tmp_path: Path) -> None:
+    """The user's pattern has only the target function, so the built-in one fuses. The report has the reason."""
     model, mine = written(GELU, tmp_path / "m.onnx"), own(tmp_path, "whole")
     options = ("--dry-run", "--no-verify", "--patterns", mine, "--json")
     answer = run("fuse", model, *options).json
@@ -309,7 +309,7 @@ def test_one_that_can_not_be_replaced_says_so_and_leaves_the_place(run: Run, tmp
     assert fused_by(run("fuse", model, *options, "--target", "function").json) == {"whole": 1}
 
 
-def test_a_match_that_another_pattern_took_is_listed_as_that(run: Run, tmp_path: Path) -> None:
+def test_a_users_match_that_lost_its_nodes_to_another_pattern_is_reported(run: Run, tmp_path: Path) -> None:
     model, mine = written(GELU, tmp_path / "m.onnx"), own(tmp_path, "small", "inner")
     answer = run("fuse", model, "--dry-run", "--no-verify", "--patterns", mine, "--json").json
     assert fused_by(answer) == {"small": 1}
@@ -317,7 +317,7 @@ def test_a_match_that_another_pattern_took_is_listed_as_that(run: Run, tmp_path:
     assert (skip["reason"], skip["change"]) == ("taken by small", "leave the other out: --skip small")
 
 
-def test_what_built_in_patterns_take_from_each_other_is_no_news(run: Run) -> None:
+def test_conflicts_between_built_in_patterns_are_not_reported(run: Run) -> None:
     sample = ROOT / "sample_models" / "bert_torchscript.onnx"
     options = ("--dry-run", "--no-verify", "--only", "gelu,fused-matmul", "--json")
     answer = run("fuse", sample, *options).json
@@ -325,7 +325,7 @@ def test_what_built_in_patterns_take_from_each_other_is_no_news(run: Run) -> Non
     assert not any(skip["reason"].startswith("taken") for skip in answer["skipped"])
 
 
-def test_explain_says_what_another_pattern_takes(run: Run, tmp_path: Path) -> None:
+def test_explain_reports_matches_that_lose_their_nodes(run: Run, tmp_path: Path) -> None:
     model = written(GELU, tmp_path / "m.onnx")
     assert "Matched\n" in run("explain", model, "gelu").out
     said = run("explain", model, "gelu", "--patterns", own(tmp_path, "small")).out
@@ -335,7 +335,7 @@ def test_explain_says_what_another_pattern_takes(run: Run, tmp_path: Path) -> No
     assert "why     taken by gelu\n" in said and "Matched\n" not in said
 
 
-def test_regions_of_the_users_own_come_first_too(run: Run, tmp_path: Path) -> None:
+def test_regions_of_the_user_have_priority_too(run: Run, tmp_path: Path) -> None:
     place = tmp_path / "mine" / "convolution"
     place.mkdir(parents=True)
     shutil.copy(ROOT / "docs" / "examples" / "patterns" / "convolution" / "conv_bn.yaml", place)

@@ -1,4 +1,4 @@
-"""`fuse --sites-only`: each fusion is checked alone and the model is not run, as for one that is larger than memory."""
+"""`fuse --sites-only`: each fusion is checked alone and the whole model is not run, so a model may be larger than memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEIGHT = 4 * WIDTH * WIDTH
 
 
 def large(folder: Path, memory: int) -> tuple[Path, int]:
-    """A model of products with weights and SiLU, larger than `memory`, its data a file with a hole; and the number of layers."""
+    """A model of products and SiLU that is larger than `memory`, and its number of layers. Its data file is sparse."""
     count = memory // WEIGHT + 2
     (folder / "weights").touch()
     nodes, weights, value = [], [], "x"
@@ -45,7 +45,7 @@ def large(folder: Path, memory: int) -> tuple[Path, int]:
 
 
 def test_a_model_larger_than_memory_is_verified_and_written(run: Run, tmp_path: Path) -> None:
-    """Its weights are neither read nor copied: the output uses the data of the input."""
+    """Weights are neither read nor copied: the output refers to the data file of the input."""
     memory = physical_memory()
     if memory is None:
         pytest.skip("the system does not tell how much memory it has")
@@ -85,8 +85,8 @@ def test_a_wrong_fusion_is_undone_and_no_session_of_the_model_is_opened(
     assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
 
 
-def test_nothing_else_is_changed(run: Run, tmp_path: Path) -> None:
-    """A raised opset and simplified shapes are not checked alone, and so they are left as they are."""
+def test_changes_that_are_not_checked_alone_are_not_made(run: Run, tmp_path: Path) -> None:
+    """A raised opset and simplified shapes can't be checked fusion by fusion, so neither is done."""
     path = ROOT / "sample_models" / "bert_torchscript.onnx"
     assert run("fuse", path, "-o", tmp_path / "m.onnx", "--sites-only").code == 0
     before, after = onnx.load(path), onnx.load(tmp_path / "m.onnx")

@@ -1,4 +1,4 @@
-"""`specialize` at the command line: what is written, what is said, and what is refused."""
+"""`specialize` on the command line: the written files, the messages, and what is refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_it_is_written_beside_the_model_under_the_name_of_its_shape(run: Run, pl
         (("--shape", "x=1x8", "-o", "plain.onnx"), "never overwritten"),
     ],
 )
-def test_a_mistake_is_said_and_nothing_is_written(
+def test_a_mistake_is_reported_and_nothing_is_written(
     run: Run, plain: Path, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(plain.parent)
@@ -66,8 +66,8 @@ def test_modules_and_what_lies_between_values_become_operators(run: Run, tmp_pat
 
 
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
-def test_what_is_marked_fuses_as_if_it_were_not(exporter: str, run: Run, tmp_path: Path) -> None:
-    """The nodes that are run are those of the model without marks, as onnxruntime inlines them."""
+def test_marked_nodes_fuse_like_unmarked_ones(exporter: str, run: Run, tmp_path: Path) -> None:
+    """After onnxruntime inlines the marks, it runs the same nodes as for the model without marks."""
     model = ROOT / "sample_models" / f"bert_{exporter}.onnx"
     marked, plain = tmp_path / "marked.onnx", tmp_path / "plain.onnx"
     result = run("specialize", model, "--scope", "encoder.layer.*", "-o", marked)
@@ -82,7 +82,7 @@ def test_what_is_marked_fuses_as_if_it_were_not(exporter: str, run: Run, tmp_pat
     assert operators(plain)["Attention"] == 2 and operators(marked)["Attention"] == 0
 
 
-def test_a_mark_that_changes_the_model_is_seen_and_nothing_is_written(
+def test_a_mark_that_changes_the_model_is_found_and_nothing_is_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = pipeline.replace_marked
@@ -100,7 +100,7 @@ def test_a_mark_that_changes_the_model_is_seen_and_nothing_is_written(
     assert result.code == 1 and "different" in result.out and not (tmp_path / "no.onnx").exists()
 
 
-def test_a_value_that_went_into_a_fused_operator_marks_nothing(run: Run, tmp_path: Path) -> None:
+def test_a_value_inside_a_fused_operator_can_not_be_a_mark(run: Run, tmp_path: Path) -> None:
     model = onnx.load(BERT)
     inner = next(node.output[0] for node in model.graph.node if node.op_type == "Erf")
     options = ("--from", model.graph.node[100].output[0], "--to", inner)
@@ -116,7 +116,7 @@ def test_a_mark_that_marks_nothing_is_said(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "first"), [((), 0.0), (("--keep-subnormals",), 1e-40)])
-def test_subnormal_weights_become_zeros_unless_they_are_to_be_kept(
+def test_subnormal_weights_become_zeros_unless_the_user_keeps_them(
     words: tuple[str, ...], first: float, run: Run, tmp_path: Path
 ) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 2] x) => (float[N, 2] y)

@@ -1,4 +1,4 @@
-"""`-` for standard input and output, `-q` and `-v`: what goes to which stream."""
+"""`-` for standard input and output, `-q` and `-v`: what is written to which stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cli.conftest import ROOT, Run
 
 @dataclass(frozen=True)
 class Piped:
-    """What a command answered in a pipe."""
+    """The result of a command in a pipe."""
 
     code: int
     out: bytes
@@ -28,7 +28,7 @@ class Piped:
 
 @pytest.fixture
 def piped(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Piped]:
-    """Runs the command line here, with a pipe for standard input."""
+    """Run the command line in this process, with a pipe as standard input."""
 
     def here(*arguments: object, given: bytes = b"") -> Piped:
         reading, writing = os.pipe()
@@ -45,7 +45,7 @@ def piped(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyP
 
 
 def test_a_shell_pipes_a_model_through(gelu: Path) -> None:
-    """In a process of its own, whose streams are nothing but pipes."""
+    """In a process of its own, with pipes as its streams."""
     command = [sys.executable, "-m", "onnx_subgraph", "fuse", "-", "-o", "-"]
     done = subprocess.run(command, input=gelu.read_bytes(), capture_output=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -71,7 +71,7 @@ def test_a_model_goes_through_a_pipe(piped: Callable[..., Piped], gelu: Path, co
     assert "stdin" not in done.err and "stdout" not in done.err
 
 
-def test_the_report_of_a_model_from_a_pipe_calls_it_by_a_dash(piped: Callable[..., Piped], gelu: Path, tmp_path: Path) -> None:
+def test_the_report_names_a_model_from_a_pipe_by_a_dash(piped: Callable[..., Piped], gelu: Path, tmp_path: Path) -> None:
     done = piped("fuse", "-", "-o", tmp_path / "out.onnx", "--json", given=gelu.read_bytes())
     assert done.code == 0
     assert b'"model": "-"' in done.out
@@ -79,7 +79,7 @@ def test_the_report_of_a_model_from_a_pipe_calls_it_by_a_dash(piped: Callable[..
     assert piped("explain", "-", given=gelu.read_bytes()).out.startswith(b"-\n")
 
 
-def test_what_is_no_model_is_one_message(piped: Callable[..., Piped], gelu: Path) -> None:
+def test_input_that_is_not_a_model_is_one_message(piped: Callable[..., Piped], gelu: Path) -> None:
     assert piped("fuse", "-", "-o", "-", given=b"").err == "Error: -: is empty\nhint: export or download the model again\n"
     assert piped("explain", "-", given=b"no model").err.startswith("Error: -: is a text file, not an ONNX model\n")
     done = piped("fuse", "-", given=gelu.read_bytes())
@@ -88,7 +88,7 @@ def test_what_is_no_model_is_one_message(piped: Callable[..., Piped], gelu: Path
     assert piped("fuse", "-", "--dry-run", given=gelu.read_bytes()).code == 0
 
 
-def test_what_is_not_written_is_not_sent(piped: Callable[..., Piped]) -> None:
+def test_a_model_that_is_not_written_is_not_sent(piped: Callable[..., Piped]) -> None:
     data = ROOT / "tests" / "cli" / "data"
     done = piped("fuse", data / "rounded_gelu.onnx", "-o", "-", "--expect", data / "rounded_gelu.yaml")
     assert (done.code, done.out) == (1, b"")
@@ -111,19 +111,19 @@ QUIET = (["fuse"], ["verify"], ["partition", "--backend", "reference"], ["inline
 
 
 @pytest.mark.parametrize("command", QUIET, ids=lambda command: command[0])
-def test_quiet_says_nothing_where_all_is_well(run: Run, gelu: Path, command: list[str]) -> None:
+def test_quiet_prints_nothing_on_success(run: Run, gelu: Path, command: list[str]) -> None:
     result = run(*command, gelu, *([gelu] if command == ["verify"] else []), "-q")
     assert (result.code, result.out, result.err) == (0, "", "")
 
 
-def test_quiet_says_what_is_wrong(run: Run, gelu: Path, plain: Path) -> None:
+def test_quiet_prints_what_is_wrong(run: Run, gelu: Path, plain: Path) -> None:
     result = run("verify", gelu, plain, "--quiet")
     assert result.code == 1 and "different" in result.out
     assert run("fuse", gelu, "-q", "--json").json["verification"]["verdict"] == "equivalent"
     assert "there is no such file" in run("fuse", gelu.with_name("no.onnx"), "-q").err
 
 
-def test_verbose_has_a_line_for_each_stage(run: Run, gelu: Path) -> None:
+def test_verbose_prints_a_line_for_each_stage(run: Run, gelu: Path) -> None:
     result = run("fuse", gelu, "-v")
     stages = [line.split(": ")[-1] for line in result.err.splitlines()]
     assert result.code == 0

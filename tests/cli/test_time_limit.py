@@ -1,4 +1,4 @@
-"""`--time-limit`: a model that takes too long is given up, wherever it stands, and leaves nothing behind."""
+"""`--time-limit`: a model that takes too long is given up at any stage and leaves no files behind."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ large (float[2, 8] x) => (float[2, 8] y)
 
 @pytest.fixture
 def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model that runs for ever, in a folder where nothing else is; temporary files go beside it."""
+    """A model that runs for ever, alone in its folder; temporary files are written beside it."""
     folder = tmp_path / "models"
     folder.mkdir()
     (tmp_path / "temporary").mkdir()
@@ -72,8 +72,8 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _left(model: Path) -> list[Path]:
-    """What a command left behind: beside the model, or of its temporary files."""
-    # onnxruntime's, and multiprocessing's, which is removed when this process ends
+    """The files that a command left beside the model or among its temporary files."""
+    # files of onnxruntime, and of multiprocessing, which are removed when this process ends
     others = (".ses", "pymp-")
     temporary = [path for path in (model.parents[1] / "temporary").iterdir() if not path.name.startswith(others)]
     return [*(path for path in model.parent.iterdir() if path != model), *temporary]
@@ -89,7 +89,7 @@ def _left(model: Path) -> list[Path]:
     ],
     ids=lambda command: command[0],
 )
-def test_a_run_without_end_inside_onnxruntime_is_given_up(command: tuple[str, ...], run: Run, endless: Path) -> None:
+def test_an_endless_run_inside_onnxruntime_is_given_up(command: tuple[str, ...], run: Run, endless: Path) -> None:
     result = run(*(part.format(endless) for part in command), "--time-limit", 1)
     assert result.code == 2
     assert "the time limit of 1 seconds is over, at the stage '" in result.err and "--time-limit gives more time" in result.err
@@ -97,7 +97,7 @@ def test_a_run_without_end_inside_onnxruntime_is_given_up(command: tuple[str, ..
     assert not _left(endless)
 
 
-def test_each_of_several_models_has_the_time_for_itself(run: Run, endless: Path) -> None:
+def test_each_of_several_models_has_the_full_time(run: Run, endless: Path) -> None:
     other = save(ENDLESS, endless.with_name("other.onnx"))
     result = run("fuse", endless, other, "-j", 2, "--time-limit", 1, "--output-dir", endless.parent / "out")
     assert result.code == 2
@@ -107,7 +107,7 @@ def test_each_of_several_models_has_the_time_for_itself(run: Run, endless: Path)
 
 
 def _sleep(*_: Any, **__: Any) -> NoReturn:
-    """Stands for native code: nothing wakes it."""
+    """Stands for native code, which can't be interrupted."""
     time.sleep(600)
     raise AssertionError("nobody woke it")
 
@@ -131,9 +131,9 @@ def test_the_stage_that_took_too_long_is_named(
 
 
 def test_native_code_is_not_waited_for(run_process: Run, endless: Path, tmp_path: Path) -> None:
-    """The process ends, though one operator that it is in takes far longer than this test may."""
+    """The process ends, although the operator that it runs takes far longer than this test may."""
     model, stage = save(LARGE, endless), "at the stage 'reference on CPUExecutionProvider'"
-    for seconds in (1, 4, 16, 64):  # a slow machine needs longer to get there
+    for seconds in (1, 4, 16, 64):  # a slow machine needs longer to reach the run
         result = run_process("fuse", model, "--time-limit", seconds, "--json", TMPDIR=str(tmp_path / "temporary"))
         assert result.code == 2
         if stage in result.err:
@@ -143,7 +143,7 @@ def test_native_code_is_not_waited_for(run_process: Run, endless: Path, tmp_path
     assert _left(model) == []
 
 
-def test_what_follows_a_model_that_is_given_up_is_done(run_process: Run, endless: Path, gelu: Path, tmp_path: Path) -> None:
+def test_models_after_one_that_is_given_up_are_processed(run_process: Run, endless: Path, gelu: Path, tmp_path: Path) -> None:
     model, out = save(LARGE, endless), tmp_path / "out"
     result = run_process("fuse", model, gelu, "--time-limit", 5, "--output-dir", out, "--junit", tmp_path / "j.xml")
     assert result.code == 2
@@ -152,7 +152,7 @@ def test_what_follows_a_model_that_is_given_up_is_done(run_process: Run, endless
     assert "the time limit of 5 seconds is over" in (tmp_path / "j.xml").read_text(encoding="utf-8")
 
 
-def test_what_answers_every_exception_does_not_answer_this_one() -> None:
+def test_code_that_catches_every_exception_does_not_catch_this_one() -> None:
     def work(tell: Progress) -> None:
         tell("find")
         try:
@@ -164,7 +164,7 @@ def test_what_answers_every_exception_does_not_answer_this_one() -> None:
         within(0.3, work, lambda stage: None)
 
 
-def test_work_cleans_up_when_its_time_is_up(tmp_path: Path) -> None:
+def test_work_cleans_up_when_its_time_is_over(tmp_path: Path) -> None:
     def work(tell: Progress) -> None:
         with written_whole(tmp_path / "out"):
             _spin()
@@ -174,7 +174,7 @@ def test_work_cleans_up_when_its_time_is_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_native_code_holds_is_removed_for_it(tmp_path: Path) -> None:
+def test_temporary_files_are_removed_while_native_code_still_runs(tmp_path: Path) -> None:
     def work(tell: Progress) -> None:
         with written_whole(tmp_path / "out"):
             _sleep()
@@ -185,7 +185,7 @@ def test_what_native_code_holds_is_removed_for_it(tmp_path: Path) -> None:
     assert abandoned()
 
 
-def test_work_knows_how_much_time_is_left_and_others_do_not() -> None:
+def test_only_work_with_a_limit_knows_the_remaining_time() -> None:
     assert 0 < within(60, lambda tell: remaining(), lambda stage: None) <= 60
     assert remaining() == float("inf")
 
@@ -201,7 +201,7 @@ def test_work_has_the_context_of_its_caller_and_a_deep_stack() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_what_work_raises_is_raised(error: BaseException) -> None:
+def test_exceptions_of_the_work_are_raised(error: BaseException) -> None:
     def work(tell: Progress) -> None:
         raise error
 
@@ -227,13 +227,13 @@ def test_zero_is_no_limit(run: Run, gelu: Path) -> None:
     assert run("fuse", gelu, "--time-limit", 0).code == 0
 
 
-def test_a_limit_is_no_negative_number(run: Run, gelu: Path) -> None:
+def test_a_negative_limit_is_an_error(run: Run, gelu: Path) -> None:
     result = run("fuse", gelu, "--time-limit", -1)
     assert result.code == 2
     assert "--time-limit" in result.err
 
 
-def test_no_time_left_is_said_at_once() -> None:
+def test_time_that_is_over_is_reported_at_once() -> None:
     def work(tell: Progress) -> None:
         raise TimeIsUp
 
@@ -241,7 +241,7 @@ def test_no_time_left_is_said_at_once() -> None:
         within(60, work, lambda stage: None)
 
 
-def test_proofs_that_take_too_long_end_with_those_that_were_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_limit_of_proofs_keeps_those_that_were_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from onnx_subgraph import proving
 
     def slow(pattern: Any, tell: Any) -> proving.Proof:

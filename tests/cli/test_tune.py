@@ -1,4 +1,4 @@
-"""`fuse --tune` and `--tuned`: the report says what was measured, and a kept choice is followed without measuring."""
+"""`fuse --tune` and `--tuned`: the report has the measurements, and a saved choice is used without measuring."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="u
 QUICK = ("--tune", "--tune-budget", "0")
 
 
-def test_what_was_measured_is_in_the_report(gelu: Path, tmp_path: Path, run: Run) -> None:
+def test_the_report_has_the_measurements(gelu: Path, tmp_path: Path, run: Run) -> None:
     ran = run("fuse", gelu, *QUICK, "-o", tmp_path / "out.onnx")
     assert ran.code == 0 and "Measured on this machine" in ran.out and "without gelu" in ran.out and "\ntuned " in ran.out
     answer = run("fuse", gelu, *QUICK, "-o", tmp_path / "out.onnx", "--json").json
@@ -26,7 +26,7 @@ def test_what_was_measured_is_in_the_report(gelu: Path, tmp_path: Path, run: Run
     assert [choice["what"] for choice in answer["tuning"]["choices"]] == ["for the target standard", "without gelu"]
 
 
-def test_a_kept_choice_is_followed(gelu: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_choice_is_used(gelu: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "tuned.json"
     assert run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx").code == 0
     monkeypatch.setattr("onnx_subgraph.tuning.tune", None)
@@ -39,7 +39,7 @@ def test_a_kept_choice_is_followed(gelu: Path, tmp_path: Path, run: Run, monkeyp
         assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == operators
 
 
-def test_a_choice_of_another_machine_is_followed_with_a_warning(gelu: Path, tmp_path: Path, run: Run) -> None:
+def test_a_choice_of_another_machine_is_used_with_a_warning(gelu: Path, tmp_path: Path, run: Run) -> None:
     kept = tmp_path / "tuned.json"
     run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx")
     content = json.loads(kept.read_text())
@@ -68,7 +68,7 @@ def test_models_of_one_name_are_told_apart_in_any_checkout(
     assert "Erf" in [node.op_type for node in onnx.load("encoder/model.fused.onnx").graph.node]
 
 
-def test_an_accuracy_chooses_what_is_rounded_and_is_kept(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accuracy_chooses_the_rounded_products_and_is_saved(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, lambda node: 1.0 if any(attribute.s == b"bf16" for attribute in node.attribute) else 10.0)
     if next(compilers(), None) is None:
         pytest.skip("there is no C compiler here")
@@ -82,7 +82,7 @@ def test_an_accuracy_chooses_what_is_rounded_and_is_kept(tmp_path: Path, run: Ru
     assert ran.code == 1 and "--accuracy allows 1.0e-09" in ran.out and not (tmp_path / "other.onnx").exists()
 
 
-def test_engines_are_tried_and_a_kept_choice_of_them_is_followed(gelu: Path, tmp_path: Path, run: Run) -> None:
+def test_engines_are_tried_and_a_saved_choice_of_them_is_used(gelu: Path, tmp_path: Path, run: Run) -> None:
     kept, output = tmp_path / "tuned.json", tmp_path / "out.onnx"
     ran = run("fuse", gelu, *QUICK, "--backend", "onnxruntime", "--tuned", kept, "-o", output)
     assert ran.code == 0 and "by onnxruntime" in ran.out, ran.err
@@ -97,7 +97,7 @@ def test_engines_are_tried_and_a_kept_choice_of_them_is_followed(gelu: Path, tmp
     assert answer["engines"] == {"backend": "onnxruntime", "count": 1, "nodes": 5, "refused": []}
 
 
-def test_what_cannot_be_is_said(gelu: Path, plain: Path, tmp_path: Path, run: Run) -> None:
+def test_options_that_can_not_work_are_an_error(gelu: Path, plain: Path, tmp_path: Path, run: Run) -> None:
     kept = tmp_path / "tuned.json"
     run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx")
     for words, said in (

@@ -1,4 +1,4 @@
-"""The wheel: what is installed holds the patterns and the tables, and finds them without a checkout."""
+"""The wheel contains the patterns and tables, and the installed package finds them without a checkout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIST = os.environ.get("ONNX_SUBGRAPH_DIST")
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of distributions of this checkout."""
+    """A folder with the distributions of this checkout."""
     if DIST:
         return ROOT / DIST
     folder = tmp_path_factory.mktemp("dist")
@@ -39,7 +39,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["any", "x86_64", "aarch64"])
 def wheel(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that a wheel unpacks to."""
+    """The folder into which a wheel is unpacked."""
     found = list(dist.glob(f"*-{request.param}.whl")) + list(dist.glob(f"*_{request.param}.whl"))
     if not found and not DIST:
         pytest.skip("`make dist` builds this one and tries it")
@@ -52,7 +52,7 @@ def wheel(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.T
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """The Python of an environment that has what the package needs, and nothing of this checkout."""
+    """The Python of an environment with the package's dependencies and nothing of this checkout."""
     venv.create(tmp_path / "venv", with_pip=False, symlinks=os.name == "posix")
     (python,) = (tmp_path / "venv").glob("*/python*[!0-9.]") if os.name == "nt" else [tmp_path / "venv" / "bin" / "python"]
     (site,) = {Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path / "venv")}))}
@@ -61,7 +61,7 @@ def empty(tmp_path: Path) -> Path:
 
 
 def test_a_wheel_fuses_a_model_and_has_its_kernels_where_there_is_no_checkout(wheel: Path, empty: Path, tmp_path: Path) -> None:
-    """In an environment of its own. A wheel for this processor brings the library compiled, and needs no compiler."""
+    """It runs in an environment of its own. A wheel for this processor contains the compiled library and needs no compiler."""
     environment = {"PATH": "", "PYTHONPATH": str(wheel), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
 
     def run(*words: str | Path) -> str:
@@ -89,7 +89,7 @@ def test_a_wheel_for_one_processor_has_the_library_for_it(wheel: Path) -> None:
 
 
 def test_the_source_distribution_is_a_checkout(dist: Path) -> None:
-    """What it takes to test and to build again is in it."""
+    """It contains everything needed to test and build the package."""
     (archive,) = dist.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
@@ -97,7 +97,7 @@ def test_the_source_distribution_is_a_checkout(dist: Path) -> None:
     assert names >= {*wanted, "patterns/pack.yaml", "sample_models/gpt2_dynamo.onnx", "docs/README.md", "benchmarks/README.md"}
 
 
-def test_everything_that_is_no_python_is_in_the_wheel(wheel: Path) -> None:
+def test_every_data_file_is_in_the_wheel(wheel: Path) -> None:
     inside = [f for f in (ROOT / "onnx_subgraph").rglob("*") if f.suffix in {".json", ".jinja", ".css"} or f.name == "py.typed"]
     beside = list((ROOT / "patterns").rglob("*.yaml"))
     kernels = ["onnx_subgraph/kernels/source" / f.relative_to(ROOT / "kernels") for f in (ROOT / "kernels").glob("*.[ch]")]
@@ -129,7 +129,7 @@ def test_an_installed_wheel_finds_the_sources_of_the_kernels(wheel: Path, tmp_pa
     assert Path(done.stdout.strip()) == wheel / "onnx_subgraph" / "kernels" / "source"
 
 
-def test_the_package_says_its_license_and_command(wheel: Path) -> None:
+def test_the_metadata_has_the_license_and_the_command(wheel: Path) -> None:
     (info,) = wheel.glob("*.dist-info")
     assert "License-Expression: Apache-2.0" in (info / "METADATA").read_text(encoding="utf-8")
     assert (info / "licenses" / "LICENSE").is_file()

@@ -1,4 +1,4 @@
-"""Processes that work off many tasks: in the order of the tasks, in few processes, and one that dies costs one task."""
+"""Worker processes: results are in the order of the tasks, processes are reused, and a process that dies fails one task."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals as on P
 
 
 def process(task: float, tell: Tell) -> int:
-    """Which process it is."""
+    """The id of the process that runs it."""
     tell("sleep")
     time.sleep(task)
     return os.getpid()
 
 
 def process_of_no_life(task: float, tell: Tell) -> int:
-    workers.LIFE = 0.0  # in this process, which is no other test's
+    workers.LIFE = 0.0  # in this process, which runs no other test
     return process(task, tell)
 
 
 def dies_with_others(task: Path, tell: Tell) -> int:
-    """A task named `big` dies in a process that has worked off another one, one named `broken` in any. Each leaves its mark."""
+    """Task `big` dies in a process that ran another task before, `broken` in every process. Each writes a mark first."""
     others = [path for path in task.parent.iterdir() if path.suffix == f".{os.getpid()}"]
     task.with_suffix(f".{os.getpid()}").touch()
     if task.name == "broken" or (task.name == "big" and others):
@@ -54,30 +54,30 @@ def test_many_tasks_are_done_by_few_processes_in_order() -> None:
     found = list(outcomes(process, times, 2, lambda done, stages: said.append((done, dict(stages)))))
     assert len(found) == len(times)
     assert len(set(found)) == 2 and os.getpid() not in found
-    assert found.count(found[0]) < found.count(found[1])  # the others did not wait for the long one
+    assert found.count(found[0]) < found.count(found[1])  # the others did not wait for the slow one
     assert {0: "sleep"} in [stages for _, stages in said] and said[-1][0] == len(times)
 
 
-def test_a_process_that_has_worked_long_enough_takes_no_more() -> None:
+def test_a_process_is_replaced_after_a_time() -> None:
     assert len(set(outcomes(process_of_no_life, [0.0] * 4, 2, silent))) == 4
 
 
-def test_a_process_that_dies_takes_one_task_with_it(tmp_path: Path) -> None:
+def test_a_process_that_dies_fails_one_task(tmp_path: Path) -> None:
     tasks = [tmp_path / name for name in ("a", "b", "broken", "c", "d")]
     found = list(outcomes(dies_with_others, tasks, 1, silent))
     assert found[2] == Lost(-signal.SIGKILL)
     assert all(isinstance(outcome, int) for number, outcome in enumerate(found) if number != 2)
-    assert len(list(tmp_path.glob("broken.*"))) == 2  # once more in a process of its own, and then no more
+    assert len(list(tmp_path.glob("broken.*"))) == 2  # it is tried once more in a process of its own, then given up
 
 
-def test_what_others_left_in_a_process_kills_no_task(tmp_path: Path) -> None:
-    """A large model after many gets the memory that it would have had by itself."""
+def test_memory_that_others_left_in_a_process_kills_no_task(tmp_path: Path) -> None:
+    """A large model after many others gets as much memory as it would have alone."""
     tasks = [tmp_path / name for name in ("a", "big", "b")]
     first, big, _ = outcomes(dies_with_others, tasks, 1, silent)
     assert isinstance(big, int) and big != first
 
 
-def test_a_run_that_is_broken_off_leaves_no_process() -> None:
+def test_an_interrupted_run_leaves_no_process() -> None:
     with closing(outcomes(process, [0.0, 60.0, 60.0], 2, silent)) as results:
         first = next(results)
     assert isinstance(first, int)
@@ -90,7 +90,7 @@ def kill(model: Path, library: Library, options: Options, tell: Tell) -> Options
     return options
 
 
-def test_a_model_that_kills_its_process_is_told_and_the_others_are_as_one_by_one(tmp_path: Path, gelus: list[Path]) -> None:
+def test_a_model_that_kills_its_process_is_reported_and_the_others_succeed(tmp_path: Path, gelus: list[Path]) -> None:
     library = load_patterns()
 
     def tasks(folder: str) -> list[Task]:
@@ -108,7 +108,7 @@ def test_a_model_that_kills_its_process_is_told_and_the_others_are_as_one_by_one
 
 @pytest.fixture
 def gelus(tmp_path: Path) -> list[Path]:
-    """Four models of a Gelu, of different widths."""
+    """Four GELU models of different widths."""
     import onnx
     import onnx.parser
 

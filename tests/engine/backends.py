@@ -1,4 +1,4 @@
-"""Backends that fail in every way, and regions for them."""
+"""Backends that fail in various ways, and regions for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def feed(batch: int = 2) -> list[Array]:
 
 @dataclass
 class Scripted(Backend):
-    """The reference evaluator, with what a test wants to happen before it compiles and after it runs."""
+    """The reference evaluator, with hooks that run before it compiles and after it runs."""
 
     compiling: Callable[[Signature], None] = lambda signature: None
     answering: Callable[[list[Array]], Any] = lambda outputs: outputs

@@ -1,4 +1,4 @@
-"""The cache: nothing is made twice at once, the least recently used goes, failures are not kept."""
+"""The cache: no value is made twice at once, the least recently used value is dropped, and failures are not cached."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from onnx_subgraph.engine.cache import Cache
 
 
 @given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 6))
-def test_it_holds_the_last_used_and_counts_what_it_does(keys: list[int], bound: int) -> None:
-    """Against the plainest thing that could be right: a list in the order of use."""
+def test_it_keeps_the_most_recently_used_and_counts_its_work(keys: list[int], bound: int) -> None:
+    """Compared with a simple model: a list in the order of use."""
     cache: Cache[int, str] = Cache(bound)
     recent: list[int] = []
     made, hits = 0, 0
@@ -28,7 +28,7 @@ def test_it_holds_the_last_used_and_counts_what_it_does(keys: list[int], bound: 
     assert cache.usage.evictions == made - len(recent)
 
 
-def test_many_threads_make_each_thing_once_as_long_as_it_is_held() -> None:
+def test_many_threads_make_each_value_once_while_it_is_cached() -> None:
     cache: Cache[int, int] = Cache(8)
     made: Counter[int] = Counter()
     lock = threading.Lock()
@@ -44,7 +44,7 @@ def test_many_threads_make_each_thing_once_as_long_as_it_is_held() -> None:
     assert made == Counter(dict.fromkeys(range(8), 1))
 
 
-def test_one_who_wants_something_else_does_not_wait() -> None:
+def test_a_request_for_another_key_does_not_wait() -> None:
     cache: Cache[str, str] = Cache(8)
     go = threading.Event()
     slow = cache.get("slow", lambda: str(go.wait(30)), aside=True)
@@ -54,7 +54,7 @@ def test_one_who_wants_something_else_does_not_wait() -> None:
     assert slow.result(30) == "True"
 
 
-def test_all_that_wait_get_the_error_and_the_next_one_tries_again() -> None:
+def test_all_waiting_threads_get_the_error_and_the_next_request_tries_again() -> None:
     cache: Cache[str, str] = Cache(8)
     go = threading.Event()
 
@@ -71,6 +71,6 @@ def test_all_that_wait_get_the_error_and_the_next_one_tries_again() -> None:
     assert cache.get("thing", lambda: "made").result() == "made"
 
 
-def test_a_cache_of_nothing_is_refused() -> None:
+def test_a_capacity_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="one thing at least"):
         Cache(0)

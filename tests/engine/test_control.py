@@ -1,4 +1,4 @@
-"""Engines in the bodies of If and Loop: what comes out is what onnxruntime gives, however often a body runs."""
+"""Engines in the bodies of If and Loop: the results equal onnxruntime's, however often a body runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResu
 from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.engine.backends import Scripted, fails
 
-# A Loop with a condition, a value that is carried, one that is stacked and a capture; then an If, one branch of which hands on
+# A Loop with a condition, a carried value, a stacked value and a capture; then an If, one branch of which passes on
 # a value of the main graph.
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -43,7 +43,7 @@ both (float[n, 4] x, int64 most, bool flag) => (float[n, 4] y, float[steps, n, 4
     else_branch = other () => (float[n, 4] r) { [else_Identity] r = Identity (x) }>
 }
 """
-# A Loop in an If in a Loop, without a number of iterations in the inner one's sight.
+# A Loop in an If in a Loop. The body of the inner Loop captures `x` from the main graph.
 NESTED = """
 <ir_version: 8, opset_import: ["" : 17]>
 nested (float[4] x, int64 most) => (float[4] y)
@@ -70,7 +70,7 @@ LIMITS = RegionLimits(min_nodes=1, max_crossing=9, bodies=True)
 
 
 class Only(Scripted):
-    """A backend that runs these operators only."""
+    """A backend that supports only these operators."""
 
     def __init__(self, *operators: str, answering: Callable[[list[Any]], Any] = lambda outputs: outputs) -> None:
         super().__init__(answering=answering)
@@ -105,7 +105,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[ort.InferenceSession
 def test_it_computes_what_onnxruntime_computes(
     both: tuple[ort.InferenceSession, EngineSession], most: int, flag: bool, rows: int
 ) -> None:
-    """None at all, as many as there may be, and fewer where the condition ends it; also where nothing is in a batch."""
+    """The number of iterations is zero, the maximum, or fewer because of the condition. An empty batch is tried too."""
     plain, session = both
     given = feeds(most, flag, rows or 1)
     expected, found = plain.run(None, given), session.run(None, given)
@@ -134,8 +134,8 @@ def test_bodies_in_bodies(tmp_path: Path) -> None:
     assert not np.shares_memory(found, none["x"]), "a Loop that never runs hands on what it got, but not the caller's own array"
 
 
-def test_branches_may_call_their_values_alike_and_outputs_may_be_nobodys(tmp_path: Path) -> None:
-    """Each branch has its own engine, also when they are warmed, and what a Loop gives to nobody is no result of it."""
+def test_branches_may_use_equal_names_and_a_loop_may_have_unused_outputs(tmp_path: Path) -> None:
+    """Each branch has its own engine, also after `warm`. An unused Loop output is not a result of the engine."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
     alike (float[n, 4] x, int64 most, bool flag) => (float[n, 4] z)
@@ -171,12 +171,12 @@ def bodies(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
     return [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
 
 
-def test_without_being_asked_bodies_are_left_alone(tmp_path: Path) -> None:
+def test_by_default_bodies_get_no_engines(tmp_path: Path) -> None:
     *_, result = parted(MODEL, tmp_path, Only("Mul", "Tanh"), RegionLimits(min_nodes=1, max_crossing=9))
     assert result.unchanged
 
 
-def test_what_fails_in_a_body_is_run_by_onnxruntime(tmp_path: Path) -> None:
+def test_onnxruntime_runs_a_body_whose_engine_fails(tmp_path: Path) -> None:
     source, target, _ = parted(MODEL, tmp_path, Only("Mul", "Tanh", "Add"))
     broken = Only("Mul", "Tanh", "Add", answering=fails(RuntimeError("gone")))
     session = EngineSession(target, backends={"scripted": broken}, settings=EngineSettings(retry=1e9))

@@ -1,4 +1,4 @@
-"""Engines as custom operators: onnxruntime's own session calls the backend, and has nothing else left of the region."""
+"""Engines as custom operators: onnxruntime's own session calls the backend and keeps no other copy of the region."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_backend_is_called(partitioned: Path) -> None:
     assert len(backend.compiled) == 4  # two engines, two batches
 
 
-def test_a_backend_that_fails_does_so_quietly_there_too(partitioned: Path) -> None:
+def test_a_failing_backend_falls_back_without_an_error(partitioned: Path) -> None:
     pytest.importorskip("onnxruntime_extensions")
     made = session(partitioned, Scripted(compiling=fails(RuntimeError("no"))))
     with warnings.catch_warnings():
@@ -61,8 +61,8 @@ def test_a_backend_that_fails_does_so_quietly_there_too(partitioned: Path) -> No
         np.testing.assert_allclose(made.run(None, x())[0], run(LAYERS, x())[0], rtol=1e-6)
 
 
-def test_a_type_that_the_library_does_not_take_is_refused_before_anything_is_registered(tmp_path: Path) -> None:
-    """It ends the process otherwise."""
+def test_a_type_that_the_library_does_not_support_is_refused_before_registration(tmp_path: Path) -> None:
+    """Registering it would end the process."""
     pytest.importorskip("onnxruntime_extensions")
     path = tmp_path / "half.onnx"
     save(parted(HALF, "Softmax").model, path, None)

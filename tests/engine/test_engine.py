@@ -1,4 +1,4 @@
-"""An engine yields what its region computes, whatever its backend does, and says which region failed and why."""
+"""An engine computes what its region computes, whatever its backend does, and reports which region failed and why."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_fallback_runs_and_the_message_names_the_region_and_the_reason(backe
         assert right(made.run(feed()))
     assert made.fallbacks == 1 and made.failure
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # it is said once
+        warnings.simplefilter("error")  # the message is printed once
         assert right(made.run(feed()))
     assert made.fallbacks == 2
 
@@ -82,7 +82,7 @@ def test_strict_settings_raise_instead(backend: Scripted, why: str) -> None:
         engine(backend, EngineSettings(strict=True)).run(feed())
 
 
-def test_a_signature_that_fails_says_nothing_about_others() -> None:
+def test_a_failed_signature_does_not_affect_others() -> None:
     def only_small(signature: Any) -> None:
         if signature[0][1][0] > 2:
             raise MemoryError("too large")
@@ -95,7 +95,7 @@ def test_a_signature_that_fails_says_nothing_about_others() -> None:
     assert made.fallbacks == 1
 
 
-def test_a_backend_that_never_succeeds_is_not_asked_for_ever() -> None:
+def test_a_backend_that_never_succeeds_is_given_up() -> None:
     backend = Scripted(compiling=fails(RuntimeError("no")))
     made = engine(backend)
     with pytest.warns(OnnxSubgraphWarning):
@@ -104,7 +104,7 @@ def test_a_backend_that_never_succeeds_is_not_asked_for_ever() -> None:
     assert len(backend.compiled) == FAILURES
 
 
-def test_who_is_slow_to_compile_is_not_waited_for_and_used_when_ready() -> None:
+def test_a_slow_compilation_is_not_waited_for_and_used_when_ready() -> None:
     go = threading.Event()
     backend = Scripted(compiling=waits(go))
     made = engine(backend, EngineSettings(patience=0.01))
@@ -124,7 +124,7 @@ def test_a_run_that_hangs_is_given_up() -> None:
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that the test moves."""
 
     now = 0.0
 
@@ -132,8 +132,8 @@ class Clock:
         return self.now
 
 
-def test_a_backend_that_comes_back_is_asked_again_after_a_while() -> None:
-    """One run tries; each try that fails doubles the wait."""
+def test_a_failed_backend_is_retried_after_a_while() -> None:
+    """One run tries again. Each failed try doubles the waiting time."""
     down = [True]
 
     def device(outputs: Any) -> Any:
@@ -180,7 +180,7 @@ def test_several_engines_that_fail_give_the_backend_up_for_all() -> None:
 
 
 def test_a_backend_that_hangs_costs_one_deadline_one_warning_and_no_thread() -> None:
-    """All engines give it up at the first; the thread that it holds ends when it does."""
+    """All engines give it up at the first timeout. Its thread ends when the hanging call returns."""
     go = threading.Event()
     backend = Scripted(answering=waits(go))
     breaker = Breaker(300, Clock())
@@ -197,7 +197,7 @@ def test_a_backend_that_hangs_costs_one_deadline_one_warning_and_no_thread() -> 
     assert not held.is_alive()
 
 
-def test_threads_that_hang_together_are_told_of_once() -> None:
+def test_threads_that_time_out_together_cause_one_warning() -> None:
     go = threading.Event()
     made = engine(Scripted(answering=waits(go)), EngineSettings(deadline=0.2))
     with pytest.warns(OnnxSubgraphWarning, match="no engine asks it again") as told, ThreadPoolExecutor(6) as pool:
@@ -206,7 +206,7 @@ def test_threads_that_hang_together_are_told_of_once() -> None:
     go.set()
 
 
-def test_a_deadline_that_is_kept_uses_the_same_threads() -> None:
+def test_calls_within_the_deadline_reuse_the_same_threads() -> None:
     made = engine(Scripted(), EngineSettings(deadline=30))
     assert right(made.run(feed()))
     before = set(threading.enumerate())
@@ -215,7 +215,7 @@ def test_a_deadline_that_is_kept_uses_the_same_threads() -> None:
 
 
 @pytest.mark.parametrize("factor", [1.01, float("nan"), 0.0])
-def test_wrong_values_are_found_by_the_share_of_runs_that_is_checked(factor: float) -> None:
+def test_wrong_values_are_found_by_checking_a_fraction_of_the_runs(factor: float) -> None:
     runs = itertools.count(1)
     made = engine(
         Scripted(answering=lambda o: [o[0] * np.float32(factor if next(runs) > 10 else 1), o[1]]), EngineSettings(check=0.25)
@@ -226,17 +226,17 @@ def test_wrong_values_are_found_by_the_share_of_runs_that_is_checked(factor: flo
     assert wrong == [11], "the twelfth is checked, and the backend is not asked any more"
 
 
-def test_a_share_is_spread_evenly() -> None:
+def test_checked_runs_are_spread_evenly() -> None:
     for share in (0.0, 0.01, 0.3, 1.0):
         due = [number for number in range(1, 1001) if is_due(number, share)]
         assert len(due) == round(1000 * share)
         assert not due or max(np.diff([0, *due])) <= np.ceil(1 / share)
 
 
-def test_warm_waits_whatever_the_patience_and_holds_the_results_to_onnxruntime() -> None:
+def test_warm_waits_for_compilation_and_compares_the_results_with_onnxruntime() -> None:
     made = engine(Scripted(compiling=sleeps(0.05)), EngineSettings(patience=0.0))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # who waits for nothing is not told so each time
+        warnings.simplefilter("error")  # a session that never waits is not warned each time
         assert right(made.warm(feed())) and made.fallbacks == 0
         assert right(made.run(feed())) and made.fallbacks == 0
         assert right(made.run(feed(3)), 3) and made.fallbacks == 1
@@ -255,8 +255,8 @@ def test_one_compilation_serves_all_sizes_where_the_backend_can() -> None:
     assert backend.compiled[1:] == [(("float32", (7, 4)),)], "one that is asked for by itself is compiled by itself"
 
 
-def test_what_serves_all_sizes_comes_back_after_a_while() -> None:
-    """One try compiles and runs: it is one question to the backend, not two."""
+def test_a_compilation_for_all_sizes_is_retried_after_a_while() -> None:
+    """One try compiles and runs. It counts as one failure of the backend, not two."""
     down, clock = [True], Clock()
 
     def device(signature: Any) -> None:
@@ -285,8 +285,8 @@ def test_sizes_of_another_rank_are_compiled_by_themselves() -> None:
     assert [sizes for ((_, sizes),) in backend.compiled] == [(None,), (None, None)]
 
 
-def test_a_declaration_that_is_wrong_is_not_held_against_the_backend() -> None:
-    """What onnxruntime gives, too, is what the region computes, whatever its file declares."""
+def test_a_wrong_declared_shape_is_not_blamed_on_the_backend() -> None:
+    """Results are compared with onnxruntime's, whatever shape the file declares."""
     stale = REGION.replace("float[batch] total", "float[batch, 1] total").replace("float[batch, 4] y", "float[7, 4] y")
     made = engine(Scripted(), text=stale)
     assert right(made.run(feed()))
@@ -322,7 +322,7 @@ def test_many_signatures_under_a_bound_of_eight_leak_nothing(thorough: bool) -> 
 
 
 class Saving(Scripted):
-    """A backend whose compiled form is the model itself."""
+    """A backend whose compiled form is the model file itself."""
 
     def save(self, compiled: Any) -> bytes | None:
         content: bytes = compiled.proto_.SerializeToString()
@@ -352,7 +352,7 @@ def test_a_cache_on_disk_serves_the_next_process_and_never_harms_it(spoil: Calla
     assert file.read_bytes() == whole
 
 
-def test_other_weights_another_version_and_another_shape_are_another_file(tmp_path: Path) -> None:
+def test_the_key_on_disk_depends_on_weights_version_and_shape(tmp_path: Path) -> None:
     newer = Saving()
     newer.version = "2"
     settings = EngineSettings(folder=tmp_path)
@@ -366,7 +366,7 @@ def test_other_weights_another_version_and_another_shape_are_another_file(tmp_pa
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_a_folder_that_cannot_be_written_costs_time_and_not_the_answer(tmp_path: Path) -> None:
+def test_an_unwritable_cache_folder_does_not_change_the_result(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assert right(engine(Saving(), EngineSettings(folder=tmp_path / "file")).run(feed()))
 

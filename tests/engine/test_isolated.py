@@ -1,4 +1,4 @@
-"""A backend in a process of its own may end that process, or hang in it: the session goes on, and says which region and why."""
+"""An isolated backend may end its process or hang in it. The session continues and reports which region failed and why."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_backend_that_dies_costs_one_signature_and_not_the_process(batch: int,
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert right(made.run(feed(batch)), batch)
-        assert right(made.run(feed(2)), 2) and right(made.run(feed(3)), 3)  # what was compiled before, and what is new
+        assert right(made.run(feed(2)), 2) and right(made.run(feed(3)), 3)  # a signature compiled before, and a new one
     assert made.fallbacks == 2
     with pytest.raises(EngineError, match="RuntimeError"):
         engine(EngineSettings(strict=True)).run(feed(batch))
@@ -131,7 +131,7 @@ def test_a_run_that_hangs_is_ended_with_its_process() -> None:
     compiled = backend.compile(region(), (("float32", (14, 4)),))
     with pytest.raises(TimeoutError, match=r"it took more than 0.5 s and was ended"):
         backend.run(compiled, feed(14))
-    assert right(backend.run(compiled, feed(2)), 2)  # in the next process
+    assert right(backend.run(compiled, feed(2)), 2)  # in a new process
 
 
 def test_an_interrupted_run_leaves_no_answer_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_session_of_a_real_model(tmp_path: Path) -> None:
         ("stillborn", "does not start in a process of its own: its process ended with exit code 3"),
     ],
 )
-def test_one_that_does_not_start_is_a_usage_error(name: str, why: str) -> None:
+def test_an_isolated_backend_that_does_not_start_is_a_usage_error(name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         Isolated(name)
 
@@ -188,7 +188,7 @@ g (float[n, 8] x) => (float[n, 8] y)
 def test_partition_leaves_regions_in_which_the_backend_ends_its_process(
     measured: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The command lives on, and says which region and why; the others become engines."""
+    """The command continues and reports the region and the reason. The other regions become engines."""
     source = tmp_path / "three.onnx"
     source.write_bytes(onnx.parser.parse_model(THREE).SerializeToString())
     measure = ["--measure"] if measured else ["--gain", "inf"]
@@ -199,7 +199,7 @@ def test_partition_leaves_regions_in_which_the_backend_ends_its_process(
     assert any("did not run it" in region["reason"] for region in died)
     assert any("did not compile it" in region["reason"] for region in died)
     kept = [sum(engine["operators"].values()) for engine in told["engines"]]
-    assert kept == [3] or (measured and not kept)  # the evaluator may well be slower than onnxruntime
+    assert kept == [3] or (measured and not kept)  # the evaluator may be slower than onnxruntime
     assert (tmp_path / "three.partitioned.onnx").exists()
 
 

@@ -1,4 +1,4 @@
-"""However many engines a session has, it starts no threads beside the pool that the program gave onnxruntime."""
+"""A session's engines start no threads of their own: they use the thread pool that the program gave onnxruntime."""
 
 from __future__ import annotations
 

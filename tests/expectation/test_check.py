@@ -1,4 +1,4 @@
-"""Expectations held against results: what is met, what is missed, and what is said of why."""
+"""Comparing expectations with results: which are met, which are missed, and the reasons given."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_miss_says_what_nearly_matched_at_which_node(tmp_path: Path) -> None:
     ]
 
 
-def test_a_near_miss_that_is_not_worth_telling_explains_where_nothing_else_does(tmp_path: Path) -> None:
+def test_an_insignificant_near_miss_is_told_where_no_other_explains_the_miss(tmp_path: Path) -> None:
     result = replace(RESULT, near_misses=(MISS,))
     assert (
         "nearly: node /9/Sqrt" in checks("fusions: {layer-normalization: 6}", result, folder=tmp_path, told=False)[0].reasons[0]
@@ -112,15 +112,15 @@ def test_a_match_that_could_not_be_replaced_is_a_reason(tmp_path: Path) -> None:
     assert missed.reasons == ("matched, not replaced: node /9/LN: needs opset 17",)
 
 
-def test_a_layer_that_lacks_what_its_neighbours_have_is_named(tmp_path: Path) -> None:
-    """Where no candidate came far enough to be a near miss, the names of a row of layers still tell."""
+def test_a_layer_without_a_fusion_that_its_neighbours_have_is_named(tmp_path: Path) -> None:
+    """Where no candidate is a near miss, the names of the repeated layers show which layer lacks the fusion."""
     sites = tuple(Rewrite("mish", "Mish", f"/net.1/layer.{i}/act/Mish", (f"/layer.{i}/Tanh",), 1) for i in (0, 1, 2, 4))
     (missed,) = checks("fusions: {mish: 5}", replace(RESULT, rewrites=sites), folder=tmp_path)
     assert missed.reasons == ("not in /net.1/layer.3/act, as in its neighbours",)
 
 
 def test_a_miss_that_follows_from_another_says_so(tmp_path: Path) -> None:
-    """Where a Gelu was not found, there is none that a bias could be taken into."""
+    """Without the Gelu fusion, no bias can be added to it."""
     bias = Rewrite("mish", "com.microsoft.BiasGelu", "/0/BiasGelu", ("/0/Add", "/0/Gelu"), 1)
     (missed,) = checks("fusions: {mish: 2}", replace(RESULT, rewrites=(*RESULT.rewrites, bias)), folder=tmp_path)
     assert missed.reasons == ("elsewhere it takes what gelu made: it may be missing there, too",)
@@ -154,7 +154,7 @@ def test_many_misses_of_a_kind_are_counted(tmp_path: Path) -> None:
 def test_near_misses_are_bounded_for_named_patterns_and_for_the_others(tmp_path: Path) -> None:
     result = replace(RESULT, near_misses=(MISS, replace(MISS, matched=3), replace(MISS, pattern="mish")))
     named, others = checks("near-misses: {layer-normalization: at most 1}", result, folder=tmp_path)
-    assert named.met  # what two alternatives found wrong in the same way is one place
+    assert named.met  # two alternatives that fail in the same way count as one place
     assert str(others) == "near misses of other patterns: expected none, found 1 of mish"
     assert others.reasons == ("mish, nearly: node /9/Sqrt: expected the constant 2, found 3 (7 nodes matched)",)
     assert not checks("near-misses: {}", result, folder=tmp_path)[0].met
@@ -175,15 +175,15 @@ def test_what_was_not_verified_is_not_as_expected(tmp_path: Path, verdict: Verdi
     assert {one.met for one in held} == {verdict.verdict == "equivalent"}
 
 
-def test_a_provider_that_nothing_ran_on_is_not_as_expected(tmp_path: Path) -> None:
-    """Others did, and the verdict over all is good."""
+def test_a_provider_that_ran_no_node_is_not_as_expected(tmp_path: Path) -> None:
+    """Other providers ran nodes, and the overall verdict is good."""
     result = replace(RESULT, providers=(CPU, "CUDAExecutionProvider"))
     held = checks(f"providers: [{CPU}, CUDAExecutionProvider]", result, folder=tmp_path)
     assert [(one.met, one.found) for one in held] == [(True, "equivalent"), (False, "not run")]
 
 
 def test_a_run_meets_the_expectation_that_is_made_from_it(tmp_path: Path) -> None:
-    """Law, and it lets only better ones pass: one fusion fewer, one node more, a larger file or a new near miss do not."""
+    """Law: and only better results pass. One fusion fewer, one node more, a larger file or a new near miss is a miss."""
     near = replace(RESULT, near_misses=(MISS,))
     file = tmp_path / "expected.yaml"
     file.write_text(expectation_text([(near, near.near_misses)]), encoding="utf-8")
@@ -220,10 +220,10 @@ def test_the_written_file_is_readable(tmp_path: Path) -> None:
     )
 
 
-def test_models_of_one_name_get_their_folders() -> None:
+def test_models_with_equal_names_are_told_apart_by_their_folders() -> None:
     text = expectation_text([(replace(RESULT, model=Path(f"build/{f}/model.onnx")), ()) for f in ("encoder", "decoder")])
     assert "  encoder/model.onnx:\n" in text and "  decoder/model.onnx:\n" in text
 
 
-def test_bytes_for_a_person() -> None:
+def test_sizes_are_printed_with_units() -> None:
     assert [bytes_text(n) for n in (7, 1500, 438_200_000, 2_500_000_000)] == ["7 B", "1.5 KB", "438.2 MB", "2.5 GB"]

@@ -1,6 +1,6 @@
-"""The expectation file: what it may say, every mistake with its place, and which section is for which model.
+"""The expectation file: what it may contain, the message for every mistake, and which section applies to which model.
 
-The mistakes stand in `data/mistakes.txt`, divided by `====`: a title, the file, and after `----` the message word for word.
+The mistakes are in `data/mistakes.txt`, divided by `====`: a title, the file, and after `----` the exact message.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_a_mistake_has_a_place_a_caret_and_a_hint(tmp_path: Path, text: str, mes
 
 
 def test_the_example_of_the_page_is_one(tmp_path: Path) -> None:
-    """`docs/ci.md` shows every key that there is, with patterns that there are."""
+    """`docs/ci.md` shows every key that exists, with existing patterns."""
     page = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"(?<=<!-- expectation -->\n```yaml\n)(.*?)(?=```\n)", page, re.DOTALL)
     (tmp_path / "expected.yaml").write_text(example, encoding="utf-8")
@@ -83,7 +83,7 @@ def test_everything_that_can_be_expected_is_read(tmp_path: Path) -> None:
     assert section.tolerance is not None and section.tolerance.value == 1e-4
 
 
-def test_what_is_not_mentioned_is_not_expected(tmp_path: Path) -> None:
+def test_only_what_the_file_mentions_is_expected(tmp_path: Path) -> None:
     section = read(GOOD, tmp_path).sections[1]
     assert (section.near_misses, section.size, section.tolerance, section.fusions, section.providers) == (
         None,
@@ -95,7 +95,10 @@ def test_what_is_not_mentioned_is_not_expected(tmp_path: Path) -> None:
 
 
 def test_a_section_is_for_the_models_whose_path_ends_with_its_name(tmp_path: Path) -> None:
-    """Of several the longest, wherever the build folder is; a model without one is an error, a section without one is told."""
+    """The longest name that fits wins, in any build folder.
+
+    A model without a section is an error, an unused section is reported.
+    """
     expectation = read(GOOD, tmp_path)
     assert expectation.section(Path("build/encoder/model.onnx")).model == "encoder/model.onnx"
     assert expectation.section(Path("/tmp/decoder/model.onnx")).model == "model.onnx"
@@ -105,7 +108,7 @@ def test_a_section_is_for_the_models_whose_path_ends_with_its_name(tmp_path: Pat
 
 
 def test_a_link_is_called_by_its_own_name(tmp_path: Path) -> None:
-    """In a download cache it leads to a file that is named by its checksum."""
+    """In a download cache, a link leads to a file named by its checksum; the link's own name counts."""
     (tmp_path / "e3b0c4").touch()
     (tmp_path / "model.onnx").symlink_to(tmp_path / "e3b0c4")
     assert read(GOOD, tmp_path).section(tmp_path / "model.onnx").model == "model.onnx"

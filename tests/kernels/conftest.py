@@ -1,4 +1,4 @@
-"""What the tests of the kernels share. All are skipped, with what is missing, where nothing compiles the library."""
+"""Fixtures and functions for the tests of the kernels. Without a compiler all these tests are skipped, with the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
 
 @pytest.fixture(scope="session")
 def library() -> Path:
-    """The library of kernels, built now if need be. Only where there is no compiler at all are its tests skipped."""
+    """The library of kernels, built now if needed. Its tests are skipped only if there is no compiler at all."""
     if next(compilers(), None) is None:
         pytest.skip("there is no C compiler here")
     return kernels.path()
@@ -38,7 +38,7 @@ def isa(request: pytest.FixtureRequest, library: Path) -> str:
 
 
 def session(model: str | onnx.ModelProto, library: Path, isa: str = "amx", threads: int = 1) -> onnxruntime.InferenceSession:
-    """A session of a model, as text or as it is, with the kernels of one instruction set."""
+    """A session of a model (text or proto) with the kernels of one instruction set."""
     made = onnx.parser.parse_model(model) if isinstance(model, str) else model
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -49,7 +49,7 @@ def session(model: str | onnx.ModelProto, library: Path, isa: str = "amx", threa
 
 
 def opened(model: str | onnx.ModelProto, library: Path, isa: str = "amx", threads: int = 1) -> Run:
-    """As `session`: the function that runs it."""
+    """Like `session`, but returns the function that runs the model."""
     found = session(model, library, isa, threads)
     return lambda feeds: found.run(None, dict(feeds))
 
@@ -57,7 +57,7 @@ def opened(model: str | onnx.ModelProto, library: Path, isa: str = "amx", thread
 def node(
     call: str, inputs: Mapping[str, np.ndarray], outputs: str = "y", constants: Mapping[str, np.ndarray] | None = None
 ) -> onnx.ModelProto:
-    """A model of one call of ours. inputs: their names, and arrays that have as many axes. outputs: as the call gives them."""
+    """A model with one call of our operators. inputs: name → an array with the input's rank. outputs: names of the results."""
     sizes = {name: [f"{name}{axis}" for axis in range(array.ndim)] for name, array in inputs.items()}
     given = ", ".join(f"float[{', '.join(axes)}] {name}" if axes else f"float {name}" for name, axes in sizes.items())
     results = ", ".join(f"float {name}" for name in outputs.split(", ") if name != '""')
@@ -71,5 +71,5 @@ def node(
 
 
 def drawn(seed: int, *shape: int, high: float = 1.0) -> np.ndarray:
-    """Numbers between -high and high."""
+    """Random numbers between -high and high."""
     return np.random.default_rng(seed).uniform(-high, high, shape).astype(np.float32)

@@ -1,6 +1,7 @@
-"""The products by AMX: where the processor has it, and everywhere that AVX-512 is by operations in C that stand for its own.
+"""Products by AMX: with the processor's instructions, or on any AVX-512 processor with C functions that stand in for them.
 
-All that is around those operations is the same code: what is split, how it is packed and cut, and what rows are left.
+The code around these instructions is the same: how operands are split, packed and cut into tiles, and how the remaining rows are
+computed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ NUMERICS = list(laws.UNITS)
 
 @pytest.fixture(scope="module", params=["emulated", "real"])
 def amx(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library as it is, or with AMX's operations in C."""
+    """The library as it is, or with C functions in place of AMX's instructions."""
     here = kernels.describe().here
     if request.param == "real":
         if "amx" not in here:
@@ -55,8 +56,8 @@ def test_results_are_the_same_bit_by_bit(amx: Path, rows: int, numerics: str) ->
 
 
 @pytest.mark.parametrize("numerics", NUMERICS)
-def test_tiles_are_what_computes(amx: Path, numerics: str) -> None:
-    """No other instruction set gives these very bits; one row is not worth a tile."""
+def test_the_result_is_computed_by_tiles(amx: Path, numerics: str) -> None:
+    """Its rounding differs from that of AVX-512. A single row is computed without tiles."""
     arrays = laws.feeds((40,), 1100, 50, set(), 3)
     model = node(f'Linear <numerics = "{numerics}"> (x, w)', arrays)
     by_tiles, by_vectors = (opened(model, amx, isa)(arrays)[0] for isa in ("amx", "avx512"))
@@ -72,8 +73,11 @@ SPECIAL = [np.nan, np.inf, -np.inf, 3.4e38, -3.4e38]
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("constant", [True, False], ids=["constant", "computed"])
 @pytest.mark.parametrize("where", ["x", "w"])
-def test_what_bfloat16_does_not_hold_is_computed_without_tiles(amx: Path, where: str, constant: bool, numerics: str) -> None:
-    """A piece of an infinity that is zero would make no number of another infinity. Elsewhere the result is what it was."""
+def test_values_beyond_bfloat16_are_computed_without_tiles(amx: Path, where: str, constant: bool, numerics: str) -> None:
+    """Split into bfloat16 parts, an infinity would have a zero part, and zero times infinity is NaN.
+
+    Other elements are unchanged.
+    """
     for special in SPECIAL:
         arrays = {"x": drawn(1, 40, 1200), "w": drawn(2, 1200, 37)}
         arrays[where][(7, 1100) if where == "x" else (1100, 7)] = special
@@ -86,10 +90,10 @@ def test_what_bfloat16_does_not_hold_is_computed_without_tiles(amx: Path, where:
         np.testing.assert_allclose(result, expected, rtol=0.02, atol=0.3)
 
 
-def test_it_compiles_for_processors_that_have_it(library: Path, tmp_path: Path) -> None:
-    """By the intrinsics, with every compiler that is here: nothing else shows them on a processor without AMX.
+def test_it_compiles_for_processors_with_amx(library: Path, tmp_path: Path) -> None:
+    """Every compiler of this machine compiles the intrinsics; without AMX they can't be run.
 
-    A compiler of two names is one. The library itself shows that what is inlined compiles.
+    A compiler with two names counts once. The library itself shows that the inlined form compiles.
     """
     flags = instruction_sets().get("amx")
     if flags is None:
@@ -112,7 +116,7 @@ def test_it_compiles_for_processors_that_have_it(library: Path, tmp_path: Path) 
         made.unlink()
 
 
-def test_it_has_to_be_asked_for(amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amx_is_used_only_on_request(amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ctypes.CDLL(str(amx)).onnx_subgraph_isa
     chosen.restype = ctypes.c_char_p
     for word, isas in (("", (b"avx512", b"avx512_bf16")), ("avx512", (b"avx512",)), ("avx2", (b"avx2",)), ("amx", (b"amx",))):

@@ -1,4 +1,4 @@
-"""Attention is its definition, whatever the sizes, the mask, the groups and the layout, on every instruction set."""
+"""Attention equals its definition for all sizes, masks, group counts and layouts, on every instruction set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kernels.conftest import drawn, node, opened
 def truth(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, mask: np.ndarray | float, scale: float, cap: float
 ) -> np.ndarray:
-    """The definition in float64, of operands by heads."""
+    """The definition in float64. Operands are [batch, heads, length, size]."""
     repeats = query.shape[1] // max(1, key.shape[1])
     q, k, v = query.astype(np.float64), *(np.repeat(a.astype(np.float64), repeats, axis=1) for a in (key, value))
     scores = scale * (q @ k.swapaxes(-1, -2))
@@ -29,7 +29,7 @@ def truth(
 
 
 def behind(x: np.ndarray) -> np.ndarray:
-    """The heads behind each other: [batch, length, heads · size]."""
+    """The heads side by side: [batch, length, heads · size]."""
     return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
 
 
@@ -70,13 +70,13 @@ def test_attention_is_its_definition(library: Path, isa: str) -> None:
 
 
 @pytest.mark.parametrize("guarded", [0, 1])
-def test_masked_keys_weigh_nothing_and_a_masked_row_is_nan_or_guarded(library: Path, isa: str, guarded: int) -> None:
+def test_masked_keys_have_no_weight_and_a_fully_masked_row_is_nan_or_zero(library: Path, isa: str, guarded: int) -> None:
     query, key, value = drawn(0, 1, 2, 9, 16), drawn(1, 1, 2, 300, 16), drawn(2, 1, 2, 300, 24)
     mask = np.zeros((1, 1, 9, 300), np.float32)
     mask[0, 0, 1] = -np.inf  # all
     mask[0, 0, 2, :290] = -np.inf  # the whole first block
     mask[0, 0, 3, 1:] = -np.inf
-    mask[0, 0, 4] = np.finfo(np.float32).min  # the least finite number throughout: all weigh the same
+    mask[0, 0, 4] = np.finfo(np.float32).min  # the least finite number throughout: all keys have the same weight
     arrays = {"query": query, "key": key, "value": value, "mask": mask}
     (result,) = opened(node(f"Attention <scale = 0.25, guarded = {guarded}> (query, key, value, mask)", arrays), library, isa)(
         arrays
@@ -87,7 +87,7 @@ def test_masked_keys_weigh_nothing_and_a_masked_row_is_nan_or_guarded(library: P
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
-def test_a_score_that_is_no_number_shows(library: Path, isa: str, odd: float) -> None:
+def test_a_nan_or_infinite_score_makes_its_row_nan(library: Path, isa: str, odd: float) -> None:
     query, key, value = drawn(0, 1, 1, 3, 8), drawn(1, 1, 1, 300, 8), drawn(2, 1, 1, 300, 8)
     mask = np.zeros((3, 300), np.float32)
     mask[0, 0], mask[1, 299] = odd, odd

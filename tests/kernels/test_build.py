@@ -1,4 +1,4 @@
-"""The library is built once, by what compiler there is; without one the error says what to do; a wheel has its sources."""
+"""The library is built once, by an available compiler. Without one the error says what to do. Wheels contain its sources."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_compiler_that_fails_is_quoted_and_the_next_one_is_asked(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_library_that_is_there_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
+def test_an_existing_library_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
     built = []
 
     def compile_library(_: Compiler, target: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_library_that_is_there_is_not_built_again(tmp_path: Path, monkeypatch:
     assert len(built) == 1 and sorted(tmp_path.iterdir()) == [first]
 
 
-def test_another_compiler_makes_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_compiler_builds_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "compile_library", lambda _, target: target.write_bytes(b""))
     made = []
     for name in ("one", "two"):
@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch
         building.build(tmp_path / "file" / "kernels")
 
 
-def test_a_named_compiler_is_the_only_one() -> None:
+def test_a_named_compiler_is_the_only_one_tried() -> None:
     assert list(compilers({"CC": "no-such-compiler --flag"})) == []
 
 
@@ -99,7 +99,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return subprocess.run(call, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment)
 
 
-def test_the_command_says_what_is_there(library: Path, isa: str, tmp_path: Path) -> None:
+def test_the_command_prints_what_is_available(library: Path, isa: str, tmp_path: Path) -> None:
     done = command("--json", "--copy", str(tmp_path), ONNX_SUBGRAPH_ISA=isa, ONNX_SUBGRAPH_KERNELS="all")
     said = json.loads(done.stdout)
     assert done.returncode == 0
@@ -108,7 +108,7 @@ def test_the_command_says_what_is_there(library: Path, isa: str, tmp_path: Path)
     assert Path(said["copied"]).read_bytes() == library.read_bytes()
 
 
-def test_an_instruction_set_has_the_operators_that_are_faster_with_it(library: Path, isa: str) -> None:
+def test_an_instruction_set_lists_the_operators_that_are_faster_with_it(library: Path, isa: str) -> None:
     faster, every = (
         set(json.loads(command("--json", ONNX_SUBGRAPH_ISA=isa, ONNX_SUBGRAPH_KERNELS=which).stdout)["operators"])
         for which in ("", "all")
@@ -117,7 +117,7 @@ def test_an_instruction_set_has_the_operators_that_are_faster_with_it(library: P
     assert {"LayerNorm", "Rotary", *slow} <= every and every - faster == (slow if isa == "baseline" else set())
 
 
-def test_the_command_says_what_is_wrong(library: Path, tmp_path: Path) -> None:
+def test_the_command_prints_what_is_wrong(library: Path, tmp_path: Path) -> None:
     done = command(ONNX_SUBGRAPH_ISA="sse9")
     assert (done.returncode, done.stdout) == (2, "")
     assert (
@@ -128,7 +128,7 @@ def test_the_command_says_what_is_wrong(library: Path, tmp_path: Path) -> None:
     assert done.returncode == 2 and "there is no C compiler" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_an_unknown_word_is_an_error_of_onnxruntime(library: Path) -> None:
+def test_an_unknown_instruction_set_is_an_error_of_onnxruntime(library: Path) -> None:
     arrays = {"x": drawn(0, 2, 3), "w": drawn(1, 3, 4)}
     with pytest.raises(Exception, match='ONNX_SUBGRAPH_ISA is "sse9"; choose one of baseline, avx2, avx512, avx512_bf16, amx'):
         opened(node("Linear (x, w)", arrays), library, "sse9")
@@ -157,7 +157,7 @@ RMSNorm <epsilon> (x) => (y) {
 """One model for both: attributes on the nodes, and an overload for each body of one name."""
 
 
-def test_a_model_computes_the_same_by_kernels_and_by_its_functions(library: Path) -> None:
+def test_a_model_computes_the_same_with_kernels_and_with_its_functions(library: Path) -> None:
     arrays = {"x": drawn(0, 4, 3)}
     by_functions = onnxruntime.InferenceSession(onnx.parser.parse_model(MODEL).SerializeToString()).run(None, arrays)
     for mine, theirs in zip(opened(MODEL, library)(arrays), by_functions, strict=True):
@@ -165,8 +165,8 @@ def test_a_model_computes_the_same_by_kernels_and_by_its_functions(library: Path
 
 
 @pytest.mark.parametrize("line", ["y = Relu(p)", "y = Add(a, residual)", "y = Div(x, root)"])
-def test_the_kernel_wins_over_a_function_and_its_overloads(library: Path, line: str) -> None:
-    """A function that computes something else shows that it does not run where the library is loaded."""
+def test_the_kernel_has_priority_over_a_function_and_its_overloads(library: Path, line: str) -> None:
+    """The function computes something else, which shows that it does not run while the library is loaded."""
     arrays, wrong = {"x": drawn(0, 4, 3)}, line.replace("y =", "right =") + " y = Neg(right)"
     right = opened(MODEL, library)(arrays)
     changed = MODEL.replace(line, wrong)

@@ -1,4 +1,4 @@
-"""Any binding of onnxruntime loads the library: a C program, and the commands in kernels/README.md that build it by hand."""
+"""Any binding of onnxruntime can load the library: a C program does, and so do builds by hand as in kernels/README.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_c_program_runs_a_model_with_the_library_and_without(library: Path, tm
     source = ROOT / "docs" / "examples" / "kernels.c"
     command = [*compiler.command, "-std=c11", "-Wall", "-Wextra", f"-I{include}", str(source), str(shared)]
     subprocess.run([*command, "-o", str(program)], check=True)
-    (tmp_path / shared.name.partition(".so.")[0]).with_suffix(".so.1").symlink_to(shared)  # the name that it says it has
+    (tmp_path / shared.name.partition(".so.")[0]).with_suffix(".so.1").symlink_to(shared)  # the name that the library reports
     model = node("Linear (x, w)", {"x": np.zeros((2, 3))}, constants={"w": np.full((3, 4), 2.0, np.float32)})
     text = '<domain: "onnx_subgraph", opset_import: ["" : 20]> Linear (x, w) => (y) { p = MatMul(x, w) y = Neg(p) }'
     model.functions.append(onnx.parser.parse_function(text))

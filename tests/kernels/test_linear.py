@@ -1,4 +1,4 @@
-"""Linear is act(x w + b) * gate + residual, at every size, with any part absent, on every instruction set."""
+"""Linear is act(x w + b) * gate + residual at every size, with any operand absent, on every instruction set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def feeds(rows: tuple[int, ...], depth: int, columns: int, parts: set[str], seed
 
 
 def truth(given: dict[str, np.ndarray], activation: str) -> tuple[np.ndarray, np.ndarray]:
-    """What Linear is in float64, and how far float32 may be from it: n products round n times, each by half a unit."""
+    """Linear in float64, and a bound on float32's error: n products round n times, each by half a unit in the last place."""
     wide = {name: array.astype(np.float64) for name, array in given.items()}
     product = wide["x"] @ wide["w"] + wide.get("b", 0.0)
     size = np.abs(wide["x"]) @ np.abs(wide["w"]) + np.abs(wide.get("b", 0.0)) + 1
@@ -81,7 +81,7 @@ def test_operands_are_rounded_no_further_than_the_node_allows(library: Path, isa
 
 
 def test_bfloat16_weights_are_the_nearest_ones(library: Path, isa: str) -> None:
-    """Ties go to the even one, and nothing but infinity becomes infinite: a single 1 shows the weights themselves."""
+    """Ties go to even, and only infinity becomes infinite. A row with a single 1 gives the weights themselves."""
     w = np.array([[1.0, 1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-7), 3.4e38, np.inf, np.nan, 1e-30, 1 + 2**-8 + 2**-20]], np.float32)
     arrays = {"x": np.ones((1, 1), np.float32)}
     (result,) = opened(node('Linear <numerics = "bf16"> (x, w)', arrays, constants={"w": w}), library, isa)(arrays)
@@ -112,7 +112,7 @@ def test_a_nan_and_an_infinity_reach_the_result(library: Path, isa: str) -> None
 @pytest.mark.parametrize("numerics", UNITS)
 @pytest.mark.parametrize("rows", [1, 9, 150])
 def test_results_are_the_same_bit_by_bit(library: Path, isa: str, rows: int, numerics: str) -> None:
-    """Again, and on more threads: how the work is cut shows in no result."""
+    """In repeated runs and with more threads: the division of the work does not change the result."""
     arrays = feeds((rows,), 300, 500, {"b", "gate", "residual"}, 3)
     model = node(call({"b", "gate", "residual"}, "Swish").replace("<", f'<numerics = "{numerics}", '), arrays)
     runs = [opened(model, library, isa, threads) for threads in (1, 2, 3)]
@@ -120,7 +120,7 @@ def test_results_are_the_same_bit_by_bit(library: Path, isa: str, rows: int, num
     assert len(set(results)) == 1
 
 
-def test_concurrent_runs_of_one_session_give_what_single_runs_give(library: Path, isa: str) -> None:
+def test_concurrent_runs_of_one_session_equal_single_runs(library: Path, isa: str) -> None:
     arrays = [feeds((rows,), 200, 90, {"b", "residual"}, rows) for rows in (1, 5, 33, 64, 130)]
     run = opened(node(call({"b", "residual"}, "Gelu"), arrays[0]), library, isa, threads=2)
     alone = [run(one)[0].tobytes() for one in arrays]

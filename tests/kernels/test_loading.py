@@ -1,4 +1,4 @@
-"""A model that was written for the library of kernels runs by it in whatever of ours loads it."""
+"""Every way of the package to open a model that was written for the library of kernels loads the library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def layer(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def native(library: Path, layer: Path) -> Path:
-    """The layer for our kernels, with another definition: what ran shows in the sign."""
+    """The layer for our kernels, with a negated definition: the sign of the result shows which one ran."""
     fused = layer.with_name("native.onnx")
     fuse(layer, fused, load_patterns(), Options(target="native"))
     model = onnx.load(fused)
@@ -54,7 +54,7 @@ def truth(layer: Path) -> np.ndarray:
 
 
 def is_by_kernels(found: np.ndarray, layer: Path) -> bool:
-    """Whether this is what the kernel computes, and not what the definition would."""
+    """Whether this is the kernel's result, and not the definition's."""
     same, negated = (np.abs(found - sign * truth(layer)).max() < 1e-5 for sign in (1, -1))
     assert same != negated
     return bool(same)
@@ -70,19 +70,19 @@ def test_only_a_model_for_the_kernels_is_marked(library: Path, layer: Path, nati
 
 @given(st.binary(max_size=40))
 @settings(max_examples=200, deadline=None)
-def test_what_is_no_model_is_not_marked(content: bytes) -> None:
+def test_a_file_that_is_no_model_is_not_marked(content: bytes) -> None:
     assert not is_marked(content)
 
 
 @given(st.dictionaries(st.text(max_size=300), st.text(max_size=300), max_size=3), st.booleans())
 @settings(max_examples=50, deadline=None)
-def test_the_mark_is_found_where_protobuf_finds_it(metadata: dict[str, str], marked: bool) -> None:
+def test_the_mark_is_found_at_the_place_that_protobuf_gives(metadata: dict[str, str], marked: bool) -> None:
     model = onnx.parser.parse_model(LAYER)
     onnx.helper.set_model_props(model, metadata | ({KERNELS: "Linear"} if marked else {}))
     assert is_marked(model.SerializeToString()) == marked
 
 
-def test_a_session_loads_the_library_for_a_model_that_was_fused_before(layer: Path, native: Path) -> None:
+def test_a_session_loads_the_library_for_a_fused_model(layer: Path, native: Path) -> None:
     plain = SessionSettings(cache=None)
     for options in (None, onnxruntime.SessionOptions()):
         (found,) = InferenceSession(native, options, settings=plain).run(None, {"x": X})
@@ -123,8 +123,8 @@ def test_a_program_under_run_loads_the_library(layer: Path, native: Path, tmp_pa
     assert float(ran.stdout) == pytest.approx(truth(layer)[0, 0], rel=1e-4)
 
 
-def test_verify_runs_a_model_both_ways(layer: Path, native: Path) -> None:
-    """Its definition is wrong here, the kernel is not; and the other way round where the weights are doubled for both."""
+def test_verify_runs_a_model_with_and_without_the_kernels(layer: Path, native: Path) -> None:
+    """With the wrong definition the models differ, although the kernel is right. With the right one they are equivalent."""
     verdict = verify(layer, native)
     runs = {run.provider: run.equal for run in verdict.runs}
     by_kernels = {equal for name, equal in runs.items() if name.startswith("the kernels")}

@@ -1,4 +1,4 @@
-"""Products by AVX512_BF16: operands are rounded to bfloat16 and nothing else is; few rows are not, nor what it can't hold."""
+"""Products by AVX512_BF16 round only the operands to bfloat16. Few rows and values beyond bfloat16 are not rounded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "avx512_bf16"
 
 @pytest.fixture(scope="module")
 def here(library: Path) -> Path:
-    """The library, where the processor has the instructions."""
+    """The library, on a processor with these instructions."""
     if NAME not in kernels.describe().here:
         pytest.skip("this processor has no AVX512_BF16")
     return library
@@ -33,8 +33,8 @@ def product(library: Path, isa: str, arrays: dict[str, np.ndarray]) -> np.ndarra
 
 @pytest.mark.parametrize("rows", [3, 8, 15, 40, 150])
 @pytest.mark.parametrize("depth", [1, 31, 513, 1100])
-def test_the_product_is_that_of_rounded_operands(here: Path, rows: int, depth: int) -> None:
-    """bfloat16 times bfloat16 is exact in float32: what is left is the error of the sum."""
+def test_the_product_is_that_of_the_rounded_operands(here: Path, rows: int, depth: int) -> None:
+    """A product of two bfloat16 is exact in float32, so the remaining error is that of the sum."""
     arrays = {"x": drawn(1, rows, depth), "w": drawn(2, depth, 50)}
     x, w = (array.astype(ml_dtypes.bfloat16).astype(np.float64) for array in arrays.values())
     allowed = 2.0**-21 * (np.abs(x) @ np.abs(w)) + 1e-30
@@ -50,7 +50,7 @@ def test_few_rows_are_not_rounded(here: Path, rows: int) -> None:
 
 
 @pytest.mark.parametrize("where", ["x", "w"])
-def test_what_bfloat16_does_not_hold_is_computed_without_rounding_rows(here: Path, where: str) -> None:
+def test_values_beyond_bfloat16_are_computed_without_rounding_rows(here: Path, where: str) -> None:
     for special in amx_laws.SPECIAL:
         arrays = {"x": drawn(1, 40, 1200), "w": drawn(2, 1200, 37)}
         arrays[where][(7, 1100) if where == "x" else (1100, 7)] = special
@@ -61,7 +61,7 @@ def test_what_bfloat16_does_not_hold_is_computed_without_rounding_rows(here: Pat
         np.testing.assert_allclose(result, expected, rtol=0.02, atol=0.3)
 
 
-def test_it_is_taken_unasked_where_it_pays(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_the_default_only_where_it_is_faster(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ctypes.CDLL(str(here)).onnx_subgraph_isa
     chosen.restype = ctypes.c_char_p
     pays = re.search("AuthenticAMD", Path("/proc/cpuinfo").read_text(encoding="utf-8")) is not None

@@ -1,4 +1,4 @@
-"""Normalizations, Softmax, activations and rotary embeddings are their definitions, at every size, on every instruction set."""
+"""Normalizations, Softmax, activations and rotary embeddings equal their definitions at every size, on every instruction set."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_normalization_is_its_definition(library: Path, isa: str, name: str) -
 @pytest.mark.parametrize(
     "shape", [(), (1,), (7,), (1, 7), (6, 1), (6, 7), (3, 1, 1), (3, 1, 7), (3, 6, 1), (3, 6, 7), (2, 1, 6, 7)]
 )
-def test_a_shift_is_added_wherever_it_broadcasts(library: Path, isa: str, shape: tuple[int, ...], axes: int) -> None:
+def test_a_shift_is_added_for_every_broadcastable_shape(library: Path, isa: str, shape: tuple[int, ...], axes: int) -> None:
     arrays = {"x": drawn(0, 2, 3, 6, 7), "shift": drawn(1, *shape, high=5.0)}
     written = ", ".join(f"-{axis}" for axis in range(axes, 0, -1))
     (result,) = opened(node(f'LayerNorm <axes = [{written}], epsilon = 0.001> (x, "", shift)', arrays), library, isa)(arrays)
@@ -80,13 +80,13 @@ def test_softmax_is_its_definition(library: Path, isa: str) -> None:
         assert result.shape == x.shape
         if x.size:
             e = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True))
-            # A difference of 87 is rounded by 4e-6, and so is its exponential; what is below 1.8e-38 is 0.
+            # A difference of 87 is rounded by 4e-6, and its exponential by as much; below 1.8e-38 the result is 0.
             np.testing.assert_allclose(result, e / e.sum(axis=-1, keepdims=True), rtol=6e-6, atol=2e-38)
 
     holds()
 
 
-def test_a_masked_row_of_softmax_is_nan_and_no_other(library: Path, isa: str) -> None:
+def test_only_a_fully_masked_row_of_softmax_is_nan(library: Path, isa: str) -> None:
     for columns in (1, 5, 16, 40):
         x = drawn(0, 4, columns)
         x[1], x[2, 0], x[3, -1] = -np.inf, np.nan, -np.inf
@@ -105,10 +105,10 @@ WITHIN = {"Gelu": 1.5e-7, "FastGelu": 2.5e-7, "Swish": 2.5e-7, "Tanh": 3e-7, "Si
 
 
 @pytest.mark.parametrize("name", WITHIN)
-def test_functions_are_as_exact_as_they_say(library: Path, isa: str, name: str) -> None:
+def test_functions_are_within_their_documented_error(library: Path, isa: str, name: str) -> None:
     if name in FUNCTIONS:
         (result,) = opened(node(FUNCTIONS[name], {"x": ALL}), library, isa)({"x": ALL})
-    else:  # as an activation of a product with one
+    else:  # as the activation of a product with a one
         x, w = ALL[:, None], np.ones((1, 1), np.float32)
         call = f'Linear <act = "{name}", alpha = 1.5> (x, w)'
         result = opened(node(call, {"x": x, "w": w}), library, isa)({"x": x, "w": w})[0][:, 0]
@@ -119,14 +119,14 @@ def test_functions_are_as_exact_as_they_say(library: Path, isa: str, name: str) 
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 16, 17, 16384, 16385, 50_000])
-def test_every_element_is_reached(library: Path, isa: str, count: int) -> None:
+def test_every_element_is_computed(library: Path, isa: str, count: int) -> None:
     x = np.full(count, 20.0, np.float32)
     (result,) = opened(node("Gelu (x)", {"x": x}), library, isa, threads=2)({"x": x})
     np.testing.assert_array_equal(result, x)
 
 
 def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
-    """The definition, of x by heads."""
+    """The definition, of x [batch, heads, length, size]."""
     c, s = cos[:, None], sin[:, None]
     half = x.shape[-1] // 2
     low, high = (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])

@@ -1,4 +1,4 @@
-"""No kernel reads or writes beyond its tensors, or does what C leaves undefined."""
+"""No kernel reads or writes outside its tensors or has undefined behaviour."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ int main(int count, char **words) {
 
 
 def sanitizing(folder: Path) -> Compiler:
-    """A compiler of this machine that sees what is wrong with a program: some take the flags and do nothing."""
+    """A compiler of this machine whose sanitizers find errors. Some compilers accept the flags and do nothing."""
     (folder / "wrong.c").write_text(WRONG)
     for compiler in compilers():
         command = [*compiler.command, *compiler.flags, *SANITIZED, str(folder / "wrong.c"), "-o", str(folder / "wrong")]
@@ -48,7 +48,7 @@ def sanitizing(folder: Path) -> Compiler:
 
 @pytest.mark.parametrize("emulated", [EMULATED, ()], ids=["emulated", "real"])
 def test_the_sanitizers_find_nothing(tmp_path: Path, emulated: tuple[str, ...]) -> None:
-    """With operations in C for those of AMX, and as the library is where a processor has these: elsewhere it is the same code."""
+    """With C functions in place of AMX's instructions; with the instructions too, where the processor has AMX."""
     if not emulated and "amx" not in kernels.describe().here:
         pytest.skip("this processor has no AMX, and without AMX both are the same")
     compiler = sanitizing(tmp_path)

@@ -1,6 +1,7 @@
-"""Kernels of float16 and bfloat16 compute what those of float32 do of the same numbers, and round it once, where it is written.
+"""Kernels of float16 and bfloat16 compute in float32 and round once, when they write the result.
 
-Models are given float32 that the type holds, and cast it: numpy has no bfloat16 that onnxruntime takes.
+The inputs of the models are float32 numbers that the type can represent, and a Cast converts them: numpy has no bfloat16 that
+onnxruntime takes.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ storage = pytest.mark.parametrize("storage", TYPES)
 
 
 def rounded(array: np.ndarray, storage: str) -> np.ndarray:
-    """The nearest numbers that the type has, as float32."""
+    """The nearest numbers of the type, as float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(TYPES[storage]).astype(np.float32)
 
 
 def narrow(call: str, arrays: Arrays, storage: str, outputs: str = "y", constants: Arrays | None = None) -> onnx.ModelProto:
-    """As `node`, of a call on tensors of the type: casts are around it."""
+    """Like `node`, for a call on tensors of the type, with casts around it."""
     model = node(call, arrays, outputs, constants)
     graph = model.graph
     (made,) = graph.node
@@ -48,7 +49,7 @@ def narrow(call: str, arrays: Arrays, storage: str, outputs: str = "y", constant
 
 
 def both(call: str, arrays: Arrays, storage: str, library: Path, isa: str, constants: Arrays | None = None) -> tuple[Run, Run]:
-    """The call on the type, and on float32."""
+    """The results of the call on the type, and on float32."""
     return (
         opened(narrow(call, arrays, storage, constants=constants), library, isa),
         opened(node(call, arrays, constants=constants), library, isa),
@@ -56,7 +57,7 @@ def both(call: str, arrays: Arrays, storage: str, library: Path, isa: str, const
 
 
 def every(storage: str) -> np.ndarray:
-    """All numbers of the type, infinities and NaN among them."""
+    """All numbers of the type, with infinities and NaN."""
     return np.arange(2**16, dtype=np.uint16).view(TYPES[storage]).astype(np.float32)
 
 
@@ -64,7 +65,7 @@ SUM = 'AddRMSNorm <epsilon = 0.001> (x, other, "")'
 
 
 @storage
-def test_every_number_is_read_and_written_as_it_is(library: Path, isa: str, storage: str) -> None:
+def test_every_number_is_read_and_written_unchanged(library: Path, isa: str, storage: str) -> None:
     for columns in (1, 3, 64):
         x = every(storage)[: 2**16 // columns * columns].reshape(-1, columns)
         arrays = {"x": x, "other": np.zeros_like(x)}
@@ -74,7 +75,7 @@ def test_every_number_is_read_and_written_as_it_is(library: Path, isa: str, stor
 
 @storage
 def test_results_are_rounded_to_the_nearest_and_to_even(library: Path, isa: str, storage: str) -> None:
-    """A sum of float32 lies anywhere between two numbers of the type, often right between them, and beyond the largest."""
+    """A float32 sum may lie between two numbers of the type, often halfway, or beyond the largest."""
     draw = np.random.default_rng(0)
     x = every(storage).reshape(-1, 64)
     near = np.nan_to_num(x) * draw.choice([-2, -1, -0.5, 0.5, 1, 2], x.shape) * LAST[storage]
@@ -100,7 +101,7 @@ ROWS = {
 
 @storage
 @pytest.mark.parametrize("name", ROWS)
-def test_rows_are_those_of_float32_rounded(library: Path, isa: str, storage: str, name: str) -> None:
+def test_rows_equal_those_of_float32_rounded(library: Path, isa: str, storage: str, name: str) -> None:
     call = ROWS[name]
     runs: dict[int, tuple[Run, Run]] = {}
 
@@ -124,7 +125,7 @@ def test_rows_are_those_of_float32_rounded(library: Path, isa: str, storage: str
 
 @storage
 @pytest.mark.parametrize("interleaved", [0, 1])
-def test_rotary_is_that_of_float32_rounded(library: Path, isa: str, storage: str, interleaved: int) -> None:
+def test_rotary_equals_that_of_float32_rounded(library: Path, isa: str, storage: str, interleaved: int) -> None:
     for length, size in [(0, 8), (1, 2), (7, 6), (5, 66), (40, 64)]:
         angles = drawn(1, 1, length, size // 2, high=3.0)
         arrays = {"x": drawn(0, 2, 3, length, size), "cos": np.cos(angles), "sin": np.sin(angles)}
@@ -136,8 +137,8 @@ def test_rotary_is_that_of_float32_rounded(library: Path, isa: str, storage: str
 
 @storage
 @pytest.mark.parametrize("constant", [True, False], ids=["constant", "computed"])
-def test_linear_is_that_of_float32_rounded(library: Path, isa: str, storage: str, constant: bool) -> None:
-    """Of bfloat16 the sums have another order where pairs are multiplied at once."""
+def test_linear_equals_that_of_float32_rounded(library: Path, isa: str, storage: str, constant: bool) -> None:
+    """With bfloat16, sums have another order where pairs are multiplied at once."""
 
     @settings(max_examples=25)
     @given(
@@ -168,7 +169,7 @@ def test_linear_is_that_of_float32_rounded(library: Path, isa: str, storage: str
 
 @storage
 @pytest.mark.parametrize("rows", [1, 7, 30])
-def test_numbers_that_are_none_spread_as_in_float32(library: Path, isa: str, storage: str, rows: int) -> None:
+def test_nan_and_infinity_propagate_as_in_float32(library: Path, isa: str, storage: str, rows: int) -> None:
     arrays = {"x": rounded(drawn(0, rows, 40), storage), "w": rounded(drawn(1, 40, 50), storage)}
     arrays["x"][0, 3], arrays["x"][-1, 4] = np.inf, np.nan
     arrays["w"][2, 7], arrays["w"][5, 8] = -np.inf, np.nan
@@ -179,7 +180,7 @@ def test_numbers_that_are_none_spread_as_in_float32(library: Path, isa: str, sto
 
 
 @storage
-def test_attention_is_that_of_float32_rounded(library: Path, isa: str, storage: str) -> None:
+def test_attention_equals_that_of_float32_rounded(library: Path, isa: str, storage: str) -> None:
     @settings(max_examples=25)
     @given(
         st.sampled_from([1, 2, 7, 40, 300]),
@@ -215,7 +216,7 @@ THEIRS = {
 
 
 @pytest.mark.parametrize("call", THEIRS)
-def test_errors_are_no_larger_than_twice_those_of_onnxruntime(library: Path, isa: str, call: str) -> None:
+def test_errors_are_at_most_twice_those_of_onnxruntime(library: Path, isa: str, call: str) -> None:
     shapes = {"x": (60, 300), "w": (300, 80), "b": (80,), "one": (300,)}
     shapes |= {"query": (1, 2, 30, 16), "key": (1, 2, 70, 16), "value": (1, 2, 70, 20)}
     arrays = {n: rounded(drawn(i, *shape), "float16") for i, (n, shape) in enumerate(shapes.items())}

@@ -1,4 +1,4 @@
-"""The definitions of our operators in float64."""
+"""The definitions of our operators, in float64."""
 
 from __future__ import annotations
 

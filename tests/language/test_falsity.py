@@ -1,4 +1,4 @@
-"""Why a sentence is false: the part that decides, what is true instead, what would have to be."""
+"""The explanation of a false sentence: the part that is false, the actual value, and what would make it true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas that patterns share: a use is the formula written out, inner names are its own, and every mistake has its place."""
+"""Shared formulas: a use means the written-out formula, inner names are private, and every mistake has its place."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_a_use_is_the_formula_written_out(written: str, meant: str) -> None:
     assert block(written) == block(meant)
 
 
-def test_each_use_has_alternatives_of_its_own() -> None:
-    """They are told apart by identity: one use may be Relu where the other is Tanh."""
+def test_each_use_has_its_own_alternatives() -> None:
+    """Alternatives are told apart by identity: one use may be Relu while another is Tanh."""
     (line,) = block("y = either(x) + either(z)").assignments
     first, second = (term for term, _ in line.term.items)  # type: ignore[union-attr]
     assert first is not second and first.alternatives[0] is not second.alternatives[0]  # type: ignore[union-attr]
@@ -140,7 +140,7 @@ example: {{x: "float32[2]", z: "float32[2]"}}
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
-    """A pack with formulas of its own, one of which has the name of a built-in one."""
+    """A pack with its own formulas, one of them with the name of a built-in formula."""
     group = tmp_path / "pack" / "gates"
     group.mkdir(parents=True)
     (group.parent / "pack.yaml").write_text("name: gates\n", encoding="utf-8")
@@ -150,12 +150,12 @@ def pack(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("given", [".", "gates", "gates/gate.yaml"])
-def test_a_pack_brings_formulas_which_come_before_built_in_ones(pack: Path, given: str) -> None:
+def test_formulas_of_a_pack_have_priority_over_built_in_ones(pack: Path, given: str) -> None:
     pattern = load_patterns([pack / given], built_in=False).get("gate")
     assert str(pattern.match) == "soft_x = x * Relu(x)\ny = z * Tanh(soft_x)" or str(pattern.match) == "y = z * Tanh(x * Relu(x))"
 
 
-def test_a_pattern_of_ones_own_uses_built_in_formulas(tmp_path: Path) -> None:
+def test_a_users_pattern_may_use_built_in_formulas(tmp_path: Path) -> None:
     text = PATTERN.format(use="d / Sqrt(var)").replace("  y =", "  _, d, var = moments(x, axes=[-1])\n  y =")
     (tmp_path / "gate.yaml").write_text(text, encoding="utf-8")
     match = load_patterns([tmp_path], built_in=False).get("gate").match

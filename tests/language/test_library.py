@@ -1,4 +1,4 @@
-"""Packs, groups and files: what is found, in which order, and what is wrong with it."""
+"""Packs, groups and files: which are found, in which order, and the messages for mistakes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_pack_is_read_in_the_order_of_its_names() -> None:
 
 
 def test_headers_say_what_patterns_say() -> None:
-    """Law: the fast path and the whole path agree."""
+    """Law: reading only the header of a file gives the same as reading the whole pattern."""
     for paths in ([DATA], [DATA / "activation", DATA / "convolution" / "conv_activation.yaml"]):
         patterns = load_patterns(paths, built_in=False).patterns
         assert [(h.id, h.group, h.summary, h.targets, h.file, h.order) for h in headers(paths, built_in=False)] == [
@@ -68,7 +68,7 @@ def test_what_is_built_in_is_checked_where_that_is_asked_for(tmp_path: Path, mon
 
 
 def test_headers_are_read_without_the_heavy_libraries() -> None:
-    """A list of patterns is there in under 0.3 s only while nobody imports these on the way."""
+    """`list-patterns` takes under 0.3 s only if no heavy library is imported."""
     code = (
         "import sys; from onnx_subgraph.language.library import headers; headers();"
         "print([m for m in ('onnx', 'onnx_ir', 'onnxruntime', 'numpy', 'einops', 'sympy') if m in sys.modules])"
@@ -87,7 +87,7 @@ def test_a_file_given_twice_is_read_once() -> None:
     ]
 
 
-def test_an_id_in_two_packs_names_both_files(tmp_path: Path) -> None:
+def test_an_id_in_two_packs_is_an_error_with_both_files(tmp_path: Path) -> None:
     other = tmp_path / "mine" / "gelu.yaml"
     other.parent.mkdir()
     other.write_text(GELU, encoding="utf-8")
@@ -97,13 +97,13 @@ def test_an_id_in_two_packs_names_both_files(tmp_path: Path) -> None:
     assert str(other) in str(raised.value)
 
 
-def test_an_id_that_no_pattern_has() -> None:
+def test_an_unknown_id_is_an_error() -> None:
     with pytest.raises(UsageError, match="did you mean `gelu`"):
         load_patterns([DATA], built_in=False).get("geul")
 
 
 @pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir()], ids=["missing", "empty"])
-def test_a_path_without_patterns(tmp_path: Path, make: object) -> None:
+def test_a_path_without_patterns_is_an_error(tmp_path: Path, make: object) -> None:
     path = tmp_path / "nothing"
     assert callable(make)
     make(path)
@@ -130,7 +130,7 @@ def test_mistakes_in_a_pack(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
-def test_a_pack_says_what_it_needs(tmp_path: Path) -> None:
+def test_a_pack_states_its_requirements(tmp_path: Path) -> None:
     text = 'name: a\nversion: 1.10\ndomain: my.ops\nonnxruntime: ">=1.20, <2"\nopsets: {ai.onnx: 17}\nlibraries: [libops.so]\n'
     (tmp_path / "pack.yaml").write_text(text, encoding="utf-8")
     group = tmp_path / "group"
@@ -146,7 +146,7 @@ def test_a_pack_says_what_it_needs(tmp_path: Path) -> None:
 
 
 def test_names_that_must_be_constant() -> None:
-    """Attributes of a replacement and what sentences compute with; not facts, captured attributes, or inputs."""
+    """Attributes of a replacement, and names in computations of sentences. Not facts, captured attributes or inputs."""
     text = """
 id: pattern
 summary: s
@@ -163,8 +163,8 @@ example: {x: "float32[2, 8]", v: "float32[2, 1]", scale: "float32[8]", shift: "f
     assert static_names(parse_pattern(text)) == {"eps", "c"}
 
 
-def test_files_are_parsed_again_where_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The patterns file, the formulas beside it and the folder of a relative path each count; sizes and times do not."""
+def test_changed_files_are_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes to the pattern file, its formulas and the working folder count. Unchanged size and time do not hide a change."""
     text = 'id: gate\nsummary: A gate\nmatch: y = z * half(x)\nexample: {x: "float32[2]", z: "float32[2]"}\n'
     for name, function in (("here", "Relu"), ("there", "Sinh")):
         (tmp_path / name).mkdir()
@@ -192,11 +192,11 @@ def test_files_are_parsed_again_where_they_changed(tmp_path: Path, monkeypatch: 
         assert load_patterns(["gate.yaml"], built_in=False).get("gate").group == name
 
 
-def test_files_that_stay_are_parsed_once() -> None:
+def test_unchanged_files_are_parsed_once() -> None:
     assert all(a is b for a, b in zip(load_patterns().patterns, load_patterns().patterns, strict=True))
 
 
-def test_examples_that_look_alike_share_a_key() -> None:
+def test_names_with_equal_examples_share_a_key() -> None:
     text = "id: gate\nsummary: A gate\nmatch: y = a * Sigmoid(b) + c\n"
     whole = parse_pattern(text + 'example: {"a, b": "float32[2]", c: "float32[1] constant"}', "group/gate.yaml")
     assert {name: str(given.shape) for name, given in whole.example.items()} == {"a": "(2,)", "b": "(2,)", "c": "(1,)"}

@@ -1,6 +1,6 @@
-"""Every kind of mistake in a pattern file: its place, the caret, and what to write instead.
+"""Every kind of mistake in a pattern file: its place, the caret and the hint.
 
-The cases stand in `data/mistakes.txt`, divided by `====`: a title, the file, and after `----` the message word for word.
+The cases are in `data/mistakes.txt`, divided by `====`: a title, the file, and after `----` the exact message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Canonical operators: several formulas raise to one, and what stands for it on a target is written once."""
+"""Canonical operators: several formulas raise to one operator, and its lowering for each target is written once."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_a_formula_has_the_lowerings_of_its_operator() -> None:
     assert pattern.name == "Swish" and pattern.targets == ("onnxruntime", "function")
 
 
-def test_what_a_formula_has_for_a_target_holds() -> None:
+def test_a_replacement_in_the_formula_overrides_the_lowering() -> None:
     own = "replace:\n  onnxruntime: y = com.microsoft.QuickGelu(x, alpha=k)\nexample:"
     (block,) = formula(FORMULA.replace("example:", own)).blocks("onnxruntime")
     assert str(block) == "y = com.microsoft.QuickGelu(x, alpha=k)"
 
 
-def test_a_lowering_is_left_out_where_an_argument_is_given_that_it_cant_take() -> None:
+def test_a_lowering_is_left_out_if_it_can_not_take_an_argument() -> None:
     shifted = FORMULA.replace("y = x * Sigmoid(k * x)", "y = x * Sigmoid(k * x) + z").replace("Swish(x,", "Swish(x, z,")
     (block,) = formula(shifted.replace('"float32[2, 8]"', '"float32[2, 8]", z: "float32[2, 8]"')).blocks("onnxruntime")
     assert "swish_shift = z" in str(block)
@@ -100,7 +100,7 @@ def test_a_lowering_is_left_out_where_an_argument_is_given_that_it_cant_take() -
         ("raises: y = ", "raises: y, z = ", "has 1 results"),
     ],
 )
-def test_a_mistake_in_what_a_formula_raises_to_is_shown_at_its_place(written: str, instead: str, says: str) -> None:
+def test_a_mistake_in_raises_is_shown_at_its_place(written: str, instead: str, says: str) -> None:
     with pytest.raises(PatternError, match=says) as error:
         formula(FORMULA.replace(written, instead))
     assert error.value.span is not None and error.value.span.file.endswith("wide_swish.yaml")
@@ -134,7 +134,7 @@ def test_a_mistake_in_an_operators_file_is_shown_at_its_place(written: str, inst
         ("q = com.microsoft.QuickGelu(x, alpha=alpha)", "q = com.microsoft.QuickGelu(x, beta=alpha)", "`beta`"),
     ],
 )
-def test_an_operator_that_no_formula_raises_to_is_held_to_the_schemas_too(
+def test_an_operator_without_formulas_is_checked_against_the_schemas_too(
     written: str, instead: str, says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "operators").mkdir()
@@ -144,7 +144,7 @@ def test_an_operator_that_no_formula_raises_to_is_held_to_the_schemas_too(
     assert error.value.span is not None and error.value.span.file.endswith("swish.yaml")
 
 
-def test_a_pack_brings_an_operator_and_formulas_for_it(tmp_path: Path) -> None:
+def test_a_pack_may_define_an_operator_and_its_formulas(tmp_path: Path) -> None:
     (tmp_path / "operators").mkdir()
     (tmp_path / "operators" / "swish.yaml").write_text(SWISH, encoding="utf-8")
     (tmp_path / "mine").mkdir()
@@ -188,8 +188,8 @@ def several(tmp_path: Path, text: str = SEVERAL) -> tuple[Pattern, ...]:
     return load_patterns([tmp_path], built_in=False).patterns
 
 
-def test_formulas_in_an_operators_file_share_what_they_do_not_say(tmp_path: Path) -> None:
-    """A line of a formula's own takes the place of the shared one; what only another formula has is absent."""
+def test_formulas_in_an_operators_file_share_unchanged_lines(tmp_path: Path) -> None:
+    """A formula's own line replaces the shared one. A name that only another formula has is absent."""
     plain, double = several(tmp_path)
     assert [str(p.match).splitlines() for p in (plain, double)] == [
         ["inner = k * x", "s = Sigmoid(inner)", "y = x * s"],
@@ -206,7 +206,7 @@ def test_formulas_in_an_operators_file_share_what_they_do_not_say(tmp_path: Path
     assert [(h.id, h.targets) for h in headers([tmp_path], built_in=False)] == [(p.id, p.targets) for p in (plain, double)]
 
 
-def test_the_source_of_a_formula_is_a_pattern_file_of_its_own(tmp_path: Path) -> None:
+def test_the_source_of_a_shared_formula_is_a_complete_pattern_file(tmp_path: Path) -> None:
     known = {"Swish": operator()}
     for pattern in several(tmp_path):
         text = source_of(Path(pattern.file), pattern.id)
@@ -263,7 +263,7 @@ each:
 
 
 def test_patterns_without_an_operator_share_a_file(tmp_path: Path) -> None:
-    """What a pattern replaces is shared line by line for each target; what nothing reads is left out."""
+    """Patterns share replacement lines of each target. Lines whose results no one reads are left out."""
     (tmp_path / "alike.yaml").write_text(ALIKE, encoding="utf-8")
     library = load_patterns([tmp_path], built_in=False)
     plain, other = library.patterns
@@ -303,7 +303,7 @@ layouts:
 )
 
 
-def test_a_formula_is_for_the_targets_that_it_names() -> None:
+def test_targets_restricts_a_formula_to_these_targets() -> None:
     known = {"Swish": operator(KERNEL)}
 
     def targets(more: str) -> tuple[str, ...]:
@@ -321,12 +321,12 @@ def test_a_formula_is_for_the_targets_that_it_names() -> None:
         ("targets: function", "`function` is not a target"),
     ],
 )
-def test_a_target_that_a_formula_can_t_be_for(text: str, message: str) -> None:
+def test_an_invalid_target_is_an_error(text: str, message: str) -> None:
     with pytest.raises(PatternError, match=message):
         formula(FORMULA + text)
 
 
-def test_targets_stand_beside_what_a_formula_raises() -> None:
+def test_targets_is_allowed_only_beside_raises() -> None:
     text = "id: relu\nsummary: s\nmatch: y = Relu(x)\ntargets: native\nexample: {x: 'float32[2]'}"
     with pytest.raises(PatternError, match="`targets` stands beside `raises`"):
         parse_pattern(text, "patterns/group/relu.yaml")
@@ -340,7 +340,7 @@ def test_targets_stand_beside_what_a_formula_raises() -> None:
         ("b s (h d)", "b s (h e)", "the axis `d` is lost on the right"),
     ],
 )
-def test_layouts_are_recipes_for_inputs_and_results_of_a_kernel(old: str, new: str, message: str) -> None:
+def test_layouts_are_recipes_for_inputs_and_results_of_a_native_kernel(old: str, new: str, message: str) -> None:
     head, tail = KERNEL[: KERNEL.index("native:")], KERNEL[KERNEL.index("native:") :]
     assert operator(KERNEL).layouts == dict.fromkeys("xy", "b h s d -> b s (h d)")
     with pytest.raises(PatternError, match=message):

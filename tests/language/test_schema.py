@@ -1,4 +1,4 @@
-"""The JSON Schema for editors says what the reader says."""
+"""The JSON Schema for editors agrees with the reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOWERINGS = Path(__file__).parents[2] / "docs" / "examples" / "lowerings"
 
 
 def validate(content: Any) -> None:
-    """Hold the content of a file against the schema that editors are given, which asks those of each kind of file."""
+    """Validate the content of a file with the editors' schema, which selects the rules by the kind of file."""
     jsonschema = pytest.importorskip("jsonschema")
     referencing = pytest.importorskip("referencing")
     registry = referencing.Registry().with_resources(

@@ -1,4 +1,4 @@
-"""Sentences: what they mean, what is not known, and what they can't do."""
+"""Sentences: what they mean, when they are unknown, and what they refuse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from onnx_subgraph.language.source import Fields, read_text
 
 @dataclass(frozen=True)
 class Dimension:
-    """A symbolic dimension, as a graph library has it: `value` is its name, None where not even that is known."""
+    """A symbolic dimension as in a graph library: `value` is its name, or None if it has none."""
 
     value: str | None
 
@@ -134,7 +134,7 @@ def test_what_a_sentence_means(text: str, value: object) -> None:
         ("x * 2 == 1", "`x` is not a constant"),
     ],
 )
-def test_what_is_not_known_is_said(text: str, reason: str) -> None:
+def test_an_unknown_fact_is_named(text: str, reason: str) -> None:
     with pytest.raises(UnknownFact) as raised:
         value_of(text)
     assert reason in str(raised.value)
@@ -164,7 +164,7 @@ def test_what_is_not_known_is_said(text: str, reason: str) -> None:
         "x.rank = 3",
     ],
 )
-def test_what_is_not_in_the_vocabulary_is_refused(text: str) -> None:
+def test_words_outside_the_vocabulary_are_refused(text: str) -> None:
     with pytest.raises(PatternError) as raised:
         sentence(text)
     assert raised.value.span is not None
@@ -206,7 +206,7 @@ def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @given(st.recursive(words, grown, max_leaves=8))
 @settings(deadline=None, max_examples=500)
 def test_a_sentence_is_refused_or_has_a_value_or_is_unknown(text: str) -> None:
-    """Law: reading raises PatternError, evaluating raises UnknownFact, and nothing else comes out of either."""
+    """Law: reading raises only PatternError, evaluating raises only UnknownFact."""
     try:
         tree = sentence(text)
     except PatternError:

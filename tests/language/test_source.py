@@ -1,4 +1,4 @@
-"""YAML with places: every character of a scalar is found again in the file."""
+"""YAML with places: every character of a scalar maps to its place in the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ lines = st.lists(st.text("ab =(é)[]:#'\"", max_size=10).map(str.rstrip), min_si
 @given(lines, st.integers(1, 6), st.integers(0, 3))
 @settings(deadline=None, max_examples=100)
 def test_a_place_in_a_block_is_its_place_in_the_file(block: list[str], indent: int, above: int) -> None:
-    """Law: at(line, column) of a literal block points at the same character in the file."""
+    """Law: at(line, column) of a literal block gives the place of the same character in the file."""
     body = "\n".join(" " * indent + line if line else "" for line in ["a", *block])
     text = "# é\n" * above + f"match: |\n{body}\nafter: 1\n"
     scalar = read_text(text, "f.yaml").get("match")
@@ -34,14 +34,14 @@ def test_a_place_in_a_block_is_its_place_in_the_file(block: list[str], indent: i
     [("k: y = x", 4), ("k: 'y = x'", 5), ('k: "y = x"', 5), ("{k: y = x}", 5), ("é: y = x", 4), ('k: "\\x79 = x"', 4)],
 )
 def test_a_place_in_one_line(text: str, column: int) -> None:
-    """An escape leaves only the place of the whole scalar."""
+    """A scalar with an escape has only one place, its start."""
     scalar = read_text(text, "f.yaml").entries[0][1]
     assert isinstance(scalar, Scalar)
     assert scalar.text == "y = x"
     assert scalar.at(1, 1).column == column
 
 
-def test_data_keep_their_words() -> None:
+def test_scalars_keep_their_text() -> None:
     fields = read_text("a: no\nb: [1e-5, '1']\nc: {y: ~}\n", "f.yaml")
     assert [key.text for key, _ in fields.entries] == ["a", "b", "c"]
     several, inner = fields.get("b"), fields.get("c")
@@ -73,7 +73,7 @@ def test_data_keep_their_words() -> None:
         (b"{[a]: 3}", "a key is a word", (1, 2)),
     ],
 )
-def test_what_is_not_a_pattern_file(tmp_path: Path, content: bytes, message: str, place: tuple[int, int]) -> None:
+def test_invalid_yaml_is_refused(tmp_path: Path, content: bytes, message: str, place: tuple[int, int]) -> None:
     file = tmp_path / "a.yaml"
     file.write_bytes(content)
     with pytest.raises(PatternError) as raised:
@@ -96,7 +96,7 @@ def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
 @given(st.text() | st.text(alphabet=" \n\t:-[]{}|>&*!#'\"%?,ab1\u2028\x85\r\0\ufeff"))
 @settings(deadline=None, max_examples=300)
 def test_any_text_is_data_or_a_pattern_error(text: str) -> None:
-    """Law: nothing but PatternError comes out of bad text, and it has a place that can be shown."""
+    """Law: bad text raises only PatternError, with a place that can be shown."""
     try:
         read_text(text, "f.yaml")
     except PatternError as error:

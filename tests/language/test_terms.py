@@ -36,7 +36,10 @@ statics: st.SearchStrategy[Static] = st.recursive(numbers | texts, lambda s: st.
 
 
 def chain(first: Term, rest: list[tuple[Term, bool]], operator: str) -> Term:
-    """A chain as reading makes it: never first a chain of its own operator, never first two literals, which are computed."""
+    """A chain as the reader makes it.
+
+    Its first item is no chain of the same operator, and its first two items are not both literals.
+    """
     if isinstance(first, Chain) and first.operator == operator:
         return chain(first.items[0][0], [*first.items[1:], *rest], operator)
     if isinstance(first, Literal) and isinstance(rest[0][0], Literal):
@@ -45,12 +48,12 @@ def chain(first: Term, rest: list[tuple[Term, bool]], operator: str) -> Term:
 
 
 def either(terms: list[Term]) -> Term:
-    """Alternatives as reading makes them: none is itself an Either."""
+    """Alternatives as the reader makes them: none is itself an Either."""
     return Either(tuple(b for a in terms for b in (a.alternatives if isinstance(a, Either) else (a,))))
 
 
 def has_something(term: Term) -> bool:
-    """Whether a chain is one that may be written: something is left of it where all that is optional is absent."""
+    """Whether a chain may be written: with optional names it also needs an item that is neither optional nor a literal."""
     return (
         not isinstance(term, Chain)
         or any(not isinstance(t, Literal) and not (isinstance(t, Variable) and t.optional) for t, _ in term.items)
@@ -96,7 +99,7 @@ def test_reading_what_was_printed_gives_the_block(several: list[Term]) -> None:
 @given(st.text() | terms.map(str).flatmap(lambda t: st.integers(0, len(t)).map(lambda i: t[:i] + t[i + 1 :])))
 @settings(deadline=None, max_examples=300)
 def test_any_text_is_a_term_or_a_pattern_error(text: str) -> None:
-    """Law: nothing but PatternError comes out of bad text."""
+    """Law: bad text raises only PatternError."""
     try:
         parse_assignments(text)
     except PatternError as error:
@@ -119,7 +122,7 @@ def test_any_text_is_a_term_or_a_pattern_error(text: str) -> None:
         ("True", True),
     ],
 )
-def test_arithmetic_on_literals_is_a_literal_that_keeps_its_words(text: str, value: Static) -> None:
+def test_arithmetic_on_literals_is_a_literal_that_keeps_its_text(text: str, value: Static) -> None:
     term = parse_term(text)
     assert isinstance(term, Literal)
     assert term.value == value

@@ -1,4 +1,4 @@
-"""Small graphs from text, and patterns from their formula, for the tests of the matcher."""
+"""Small graphs from text and patterns from a formula, for the tests of the matcher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx_subgraph.model.shapes import infer_shapes
 
 
 def pattern(match: str, replace: str, *, example: str, **extra: str) -> Pattern:
-    """A pattern with this formula. extra: further keys of the file, as YAML."""
+    """A pattern with this formula. extra: more keys of the file, as YAML."""
     lines = ["id: probe", "summary: A probe", "match: |", *(f"  {line.strip()}" for line in match.strip().splitlines())]
     lines += ["replace:", f"  onnxruntime: {replace}", f"example: {example}", *(f"{k}: {v}" for k, v in extra.items())]
     with TemporaryDirectory() as folder:
@@ -25,7 +25,7 @@ def pattern(match: str, replace: str, *, example: str, **extra: str) -> Pattern:
 
 
 def model(text: str, *, opset: int = 18, inputs: str = "float[N, 8] x", outputs: str = "y", constants: str = "") -> ir.Model:
-    """A model from the body of a graph, with shapes inferred. constants: initializers, `float half = {0.5}, …`."""
+    """A model from the body of a graph, with inferred shapes. constants: initializers, `float half = {0.5}, …`."""
     declared = f" <{constants}>" if constants else ""
     source = (
         f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>\ng ({inputs}) => ({outputs}){declared} {{ {text} }}'

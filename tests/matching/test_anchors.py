@@ -1,4 +1,4 @@
-"""Where a pattern can't start: what its operators say before any term is looked at."""
+"""The prefilter: where a pattern can't start, judged by its operators before any term is matched."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def built_in() -> tuple[NormalPattern, ...]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_pattern_that_needs_what_a_graph_lacks_has_no_anchor_there(seed: int) -> None:
-    """What is skipped for its operators alone is what would have been skipped for its cost."""
+def test_a_pattern_whose_operators_a_graph_lacks_has_no_anchor(seed: int) -> None:
+    """The prefilter by operators skips exactly the patterns that the anchor cost would skip."""
     random = Random(seed)
     every = sorted({o for n in built_in() for t in walk(n.primary) if isinstance(t, Operation) for o in t.operators})
     present = set(random.sample(every, k=len(every) * (seed + 1) // 22))
@@ -30,7 +30,7 @@ def test_a_pattern_that_needs_what_a_graph_lacks_has_no_anchor_there(seed: int) 
         needed = needs(normal.primary)
         lacks = any(map(present.isdisjoint, needed))
         cost = choose(normal.primary, lambda operators: len(present & operators)).cost
-        assert lacks == (cost == 0) or not needed, normal.pattern.id  # none are told of a choice of very many ways
+        assert lacks == (cost == 0) or not needed, normal.pattern.id  # a choice of very many ways is not prefiltered
         skipped[lacks] += 1
     assert skipped[True]
     assert skipped[False]

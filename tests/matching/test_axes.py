@@ -1,4 +1,4 @@
-"""Axes are compared as axes: counted from the front or the back, in a match and in a sentence, and not at all without a rank."""
+"""Axes from the front and from the back are compared as equal, in matches and in sentences; never if the rank is unknown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_slices_are_joined_only_where_their_axes_are_known_to_differ(first: str,
     assert matches(SLICES, model(text, inputs=inputs, constants=AXES)) == count
 
 
-def test_the_reason_is_the_rank_that_is_not_known() -> None:
+def test_the_reason_is_the_unknown_rank() -> None:
     text = "a = Slice(x, zero, two, axis2) y = Slice(a, one, two, axism)"
     (miss,) = found(SLICES, model(text, inputs=UNKNOWN, constants=AXES)).near_misses
     assert "are the same axes is not known: the rank that they count in is not" in miss.found
@@ -92,12 +92,12 @@ def test_the_axes_of_a_reduction_are_a_set(axes: str, count: int) -> None:
         ("Hardmax(x, axis=1)", "Hardmax<axis = 0>(x)", "float[N] x", 0),
     ],
 )
-def test_a_written_axis_is_the_same_from_the_back(formula: str, text: str, inputs: str, count: int) -> None:
+def test_a_literal_axis_also_matches_counted_from_the_back(formula: str, text: str, inputs: str, count: int) -> None:
     probe = pattern(f"y = Exp({formula})", "y = Exp(x)", example='{x: "float32[2, 3, 8]"}')
     assert matches(probe, model(f"h = {text} y = Exp(h)", inputs=inputs, constants="int64 k = {2}")) == count
 
 
-def test_a_captured_axis_again_is_refused_where_a_rank_is_not_known() -> None:
+def test_a_repeated_axis_is_refused_if_a_rank_is_unknown() -> None:
     probe = pattern(
         "y = Hardmax(Exp(Hardmax(x, axis=axis)), axis=axis)", "y = Exp(x)", example='{x: "float32[2, 3, 8]", axis: -1}'
     )
@@ -110,7 +110,7 @@ def test_a_captured_axis_again_is_refused_where_a_rank_is_not_known() -> None:
     assert "declare the shapes" in miss.change
 
 
-def test_what_is_known_of_two_axes() -> None:
+def test_when_two_axes_are_known_to_be_equal_or_different() -> None:
     last, front, unknown = Axis(-1, 3), Axis(2, None), Axis(-1, None)
     assert (same_axis(last, 2), same_axis(last, -1), same_axis(last, 1)) == (True, True, False)
     assert (same_axis(front, 2), same_axis(front, 1), same_axis(front, -1)) == (True, False, None)

@@ -1,6 +1,6 @@
-"""A definition raises to its operator: what the standard says an operator computes, written out, is found as that operator.
+"""A written-out definition is raised: the standard's function body of an operator is found as that operator.
 
-A call is written out by onnx itself: its function body becomes a function of the model, which onnx's inliner puts in its place.
+onnx itself writes out the call: its function body becomes a function of the model, which onnx's inliner inlines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parsed(inputs: str, call: str, outputs: str, opset: int, constants: str = ""
 
 
 def written_out(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the function body of its one node in the node's place, as onnx's own inliner puts it there."""
+    """The model with its one node replaced by the node's function body, as onnx's inliner does it."""
     node, opset = proto.graph.node[0], proto.opset_import[0].version
     schema: Any = onnx.defs.get_schema(node.op_type, opset, "")
     types = {v.name: v.type for v in proto.graph.input} | {
@@ -58,7 +58,7 @@ def written_out(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def found(proto: onnx.ModelProto) -> list[Match]:
-    """The matches that are not a part of a larger one."""
+    """The matches that are not part of a larger one."""
     model = ir.from_proto(proto)
     infer_shapes(model)
     matches = find(model, [BODIES]).matches
@@ -66,7 +66,7 @@ def found(proto: onnx.ModelProto) -> list[Match]:
 
 
 def said(match: Match) -> str:
-    """The node that replaces a match, in words."""
+    """The node that replaces a match, as text."""
     line = match.pattern.replace["standard"].assignments[0]
     names = [getattr(match.bindings.get(str(a)), "name", "") or "" for a in line.term.arguments]  # type: ignore[union-attr]
     given = {n: a.value for n, a in sorted(match.rest["attributes"].items())}
@@ -124,14 +124,12 @@ def said(match: Match) -> str:
         ),
     ],
 )
-def test_a_call_that_is_written_out_is_found_as_that_call(
-    inputs: str, call: str, outputs: str, opset: int, expected: str
-) -> None:
+def test_a_written_out_call_is_found_as_that_call(inputs: str, call: str, outputs: str, opset: int, expected: str) -> None:
     assert [said(m) for m in found(written_out(parsed(inputs, call, outputs, opset)))] == [expected]
 
 
 @given(alpha=st.floats(0.015625, 4, width=16).filter(lambda x: x != 1))
-def test_the_number_of_an_attribute_is_read_from_the_graph(alpha: float) -> None:
+def test_a_number_that_is_an_attribute_is_read_from_the_graph(alpha: float) -> None:
     proto = written_out(parsed("float[2, 5] x", f"y = Elu<alpha = {alpha}>(x)", "float[2, 5] y", 22))
     assert [said(m) for m in found(proto)] == [f"y = Elu(x) {{'alpha': {alpha}}}"]
 
@@ -144,8 +142,8 @@ def test_the_number_of_an_attribute_is_read_from_the_graph(alpha: float) -> None
         ("float[2, 5] x, float[1] w", "y = RMSNormalization(x, w)", "float[2, 5] y", 23),
     ],
 )
-def test_operands_that_the_operator_does_not_take_stay_as_they_are(inputs: str, call: str, outputs: str, opset: int) -> None:
-    """The body is computed for more operands than the standard allows the operator."""
+def test_operands_that_the_operator_does_not_accept_are_left(inputs: str, call: str, outputs: str, opset: int) -> None:
+    """The body also computes operands that the standard does not allow for the operator."""
     assert found(written_out(parsed(inputs, call, outputs, opset))) == []
 
 
@@ -166,14 +164,14 @@ def test_another_computation_is_not_found(first: str, second: str) -> None:
     assert found(parsed("float[5, 5] x", changed, "float[5, 5] y", 18, "int64[1] a = {-1}")) == []
 
 
-def test_constants_that_were_computed_beforehand_are_the_same_body() -> None:
-    """Exporters fold: the root of two is stored, and so is the number one in the type of the input."""
+def test_folded_constants_are_the_same_body() -> None:
+    """Exporters fold constants: the square root of two is stored, and so is one in the type of the input."""
     nodes = "s = Div (x, r) e = Erf (s) p = Add (e, one) h = Mul (x, half) y = Mul (p, h)"
     constants = "float r = {1.41421354}, float[1] one = {1}, float half = {0.5}"
     assert [said(m) for m in found(parsed("float[2, 5] x", nodes, "float[2, 5] y", 20, constants))] == ["y = Gelu(x)"]
 
 
-def test_a_result_that_nobody_needs_is_no_result() -> None:
+def test_an_unused_result_is_not_a_result() -> None:
     proto = parsed("float[3, 4] x, float[4] w", "y, m, d = LayerNormalization(x, w)", "float[3, 4] y", 17)
     (match,) = found(written_out(proto))
     assert list(match.roots) == ["y0"]

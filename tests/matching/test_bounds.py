@@ -1,4 +1,4 @@
-"""What matching costs: polynomial in the terms of a sum, bounded where it can't be, and never silently."""
+"""The cost of matching: polynomial in the terms of a sum, bounded where that is impossible, and every stop is reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def products(count: int, **extra: str) -> Pattern:
 
 
 def graph(count: int, last: str = "Mul({a}, {b})", *, balanced: bool = False, outputs: str = "float[2, 3] y") -> ir.Model:
-    """A sum of `count` products of inputs, the last of them written as `last`; balanced: added in pairs, and pairs of pairs."""
+    """A sum of `count` products of inputs, the last written as `last`. balanced: added as a balanced tree."""
     inputs = ", ".join(f"float[2, 3] {n}{i}" for n in "ab" for i in range(count))
     text = "".join(f"p{i} = Mul(a{i}, b{i}) " for i in range(count - 1))
     text += f"p{count - 1} = {last.format(a=f'a{count - 1}', b=f'b{count - 1}')} "
@@ -41,7 +41,7 @@ def graph(count: int, last: str = "Mul({a}, {b})", *, balanced: bool = False, ou
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """One entry for each time that a term is held against a value."""
+    """One entry for each time that a term is matched against a value."""
     counted: list[object] = []
     plain = Matcher.match
 
@@ -61,18 +61,18 @@ def test_a_sum_of_products_is_found_in_few_steps(count: int, balanced: bool, ste
 
 
 @pytest.mark.parametrize("last", ["Tanh({a})", "Max({a}, {b})"])
-def test_a_sum_of_products_but_one_fails_in_few_steps(last: str, steps: list[object]) -> None:
+def test_a_sum_with_one_other_item_fails_in_few_steps(last: str, steps: list[object]) -> None:
     assert matches(products(8), graph(8, last)) == 0
     assert len(steps) < 100
 
 
-def test_an_inner_value_that_others_read_is_noticed_in_few_steps(steps: list[object]) -> None:
-    """No other assignment of the items helps where the inside of a match is not its own."""
+def test_an_inner_value_with_other_readers_is_found_in_few_steps(steps: list[object]) -> None:
+    """Another assignment of the items can't help if an inner value of the match has other readers."""
     assert matches(products(8), graph(8, outputs="float[2, 3] y, float[2, 3] p0")) == 0
     assert len(steps) < 200
 
 
-def test_items_that_a_sentence_tells_apart_are_all_tried() -> None:
+def test_items_that_only_a_sentence_tells_apart_are_all_tried() -> None:
     probe = pattern(
         "y = Exp(a * b + c * d)",
         "y = Sum(a, b, c, d)",
@@ -100,7 +100,7 @@ def test_items_that_share_a_name_are_told_apart() -> None:
 HOPELESS = "[" + " + ".join(f"{n}{i}.rank" for n in "ab" for i in range(8)) + " == 3]"
 
 
-def test_a_search_without_end_is_given_up_and_said() -> None:
+def test_a_search_that_exceeds_the_bound_is_given_up_and_reported() -> None:
     found = find(graph(8), [products(8, where=HOPELESS)])
     assert not found.matches
     (given_up,) = found.given_up
@@ -108,7 +108,7 @@ def test_a_search_without_end_is_given_up_and_said() -> None:
     assert f"given up after {MOST_STEPS} steps" in given_up.reason
 
 
-def test_a_pattern_that_gives_up_everywhere_is_not_searched_for_any_further(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_that_gives_up_everywhere_is_not_searched_further(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finding, "MOST_GIVEN_UP", 1)
     text = "".join(f"{p}p{i} = Mul(a{i}, b{i}) " for p in "uv" for i in range(8))
     for p in "uv":
@@ -126,7 +126,7 @@ def test_the_report_names_a_pattern_that_gave_up() -> None:
     assert "two patterns" in skip.change
 
 
-def test_a_line_that_several_alternatives_read_costs_as_much_as_one() -> None:
+def test_a_line_that_several_alternatives_read_costs_as_much_as_one_reader() -> None:
     """Written out, this formula has 3 ** 40 terms."""
     lines = ["a0 = Erf(x)", *(f"a{i + 1} = Exp(a{i}) | Tanh(a{i}) | Sin(a{i})" for i in range(40)), "y = Relu(a40)"]
     probe = pattern("\n".join(lines), "y = Gelu(x)", example='{x: "float32[2, 8]"}')

@@ -1,4 +1,4 @@
-"""Each equality of the language, one by one: the spellings it makes equal, and the neighbours that it must not."""
+"""Each equality of the language: the spellings that it makes equal, and similar graphs that must not match."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_another_constant_is_another_formula(constants: str, why: str) -> None:
     assert matches(GELU, model(GELUS["as written"], outputs="float[N, 8] y", constants=constants)) == 0, why
 
 
-def test_what_exporters_round_to_is_the_same_constant() -> None:
+def test_constants_that_exporters_round_are_the_same_constant() -> None:
     constants = C.replace("1.4142135", "1.4142").replace("float half = {0.5}", "float[1] half = {0.5}")
     assert matches(GELU, model(GELUS["as written"], outputs="float[N, 8] y", constants=constants)) == 1
 
@@ -95,12 +95,12 @@ def test_another_value_is_not_the_same_value() -> None:
         "m = Div(x, half) s = Sigmoid(m) y = Mul(s, x)",
     ],
 )
-def test_a_name_takes_the_constant_that_is_left_over(text: str) -> None:
+def test_a_name_binds_the_remaining_constant(text: str) -> None:
     result = model(text, outputs="float[N, 8] y", constants=C)
     assert matches(SIGMOID, result) == 1
 
 
-def test_a_constant_that_the_pattern_names_must_be_there() -> None:
+def test_a_named_constant_must_be_in_the_graph() -> None:
     assert matches(SIGMOID, model("s = Sigmoid(x) y = Mul(x, s)", outputs="float[N, 8] y")) == 0
 
 
@@ -182,7 +182,7 @@ def test_gemm_is_a_product_and_a_sum(text: str) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["transB = 1", "alpha = 0.5", "beta = 2.0"])
-def test_a_gemm_that_does_more_is_not_affine(attribute: str) -> None:
+def test_a_gemm_with_other_attributes_is_not_affine(attribute: str) -> None:
     inputs = "float[N, 8] a, float[8, 8] b, float[8] c"
     assert matches(AFFINE, model(f"s = Gemm<{attribute}>(a, b, c) y = Relu(s)", inputs=inputs, outputs="float[N, 8] y")) == 0
 
@@ -203,7 +203,7 @@ def test_schema_history_and_defaults(opset: int, text: str, count: int) -> None:
     assert matches(MEAN, model(text, opset=opset, outputs="float[N, M] y")) == count
 
 
-def test_axes_that_are_computed_are_not_static() -> None:
+def test_computed_axes_are_not_static() -> None:
     result = model("m = ReduceMean(x, a) y = Exp(m)", inputs="float[N, 8] x, int64[1] a", outputs="float[N, M] y")
     assert matches(MEAN, result) == 0
 
@@ -222,13 +222,13 @@ def test_softmax_before_opset_13_only_where_both_meanings_agree(opset: int, axis
 
 
 @pytest.mark.parametrize(("assumes", "count"), [("[finite]", 1), ("[]", 0)])
-def test_a_nan_guard_is_seen_through_only_where_the_pattern_assumes_finite(assumes: str, count: int) -> None:
+def test_a_nan_guard_is_looked_through_only_where_the_pattern_assumes_finite(assumes: str, count: int) -> None:
     probe = pattern("y = Relu(Exp(x))", "y = Exp(x)", example=X, assumes=assumes)
     text = "e = Exp(x) n = IsNaN(e) g = Where(n, zero, e) y = Relu(g)"
     assert matches(probe, model(text, outputs="float[N, 8] y", constants="float zero = {0}")) == count
 
 
-def test_a_pattern_that_speaks_of_nan_itself_sees_the_guard() -> None:
+def test_a_pattern_that_mentions_nan_matches_the_guard() -> None:
     formula = "e = Exp(x)\nempty = IsNaN(e)\ny = Relu(Where(empty, 0.0, e) | e)"
     probe = pattern(formula, "y = Exp(x)", example=X, assumes="[finite]", where="[empty is not None]")
     guarded = "e = Exp(x) n = IsNaN(e) g = Where(n, zero, e) y = Relu(g)"
@@ -237,7 +237,7 @@ def test_a_pattern_that_speaks_of_nan_itself_sees_the_guard() -> None:
 
 
 @pytest.mark.parametrize(("mixed", "count"), [("true", 1), ("false", 0)])
-def test_float_casts_are_seen_through_only_in_mixed_precision(mixed: str, count: int) -> None:
+def test_float_casts_are_looked_through_only_in_mixed_precision(mixed: str, count: int) -> None:
     probe = pattern("y = Relu(Exp(x))", "y = Exp(x)", example=X, **{"mixed-precision": mixed})
     text = "w = Cast<to = 1>(x) e = Exp(w) n = Cast<to = 10>(e) y = Relu(n)"
     assert matches(probe, model(text, inputs="float16[N, 8] x", outputs="float16[N, 8] y")) == count
@@ -250,7 +250,7 @@ SIX = pattern("y = Exp(Min(x, 6))", "y = Exp(x)", example=X)
 @pytest.mark.parametrize(("rank", "expected"), [("", 1), ("[1]", 1), ("[1, 1]", 1), ("[1, 1, 1]", 0)])
 @pytest.mark.parametrize("order", ["x, k", "k, x"])
 def test_a_number_as_an_argument_may_not_raise_the_rank(rank: str, expected: int, order: str) -> None:
-    """`Max(x, low)`, captured or written, is a value of x's rank; a constant of more axes makes another one."""
+    """`Max(x, low)` with a literal or captured number has x's rank. A constant of higher rank would raise the rank."""
     for probe, operator, number in ((BOUNDED, "Max", "0.5"), (SIX, "Min", "6.0")):
         graph = model(f"m = {operator}({order}) y = Exp(m)", constants=f"float{rank} k = {{{number}}}")
         assert matches(probe, graph) == expected

@@ -1,4 +1,4 @@
-"""Every row of the table of equalities holds: both sides compute the same, and both match the same pattern."""
+"""The table of equalities: both sides of every row compute the same, and both match the same pattern."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def inputs(row: Equality) -> list[str]:
 
 
 def computed(row: Equality, side: str, values: dict[str, np.ndarray]) -> np.ndarray:
-    """What one side gives for values in float64."""
+    """The result of one side for float64 values."""
     declared = ", ".join(f"double[3, 3] {name}" for name in values)
     constants = row.constants.replace("float ", "double ")
     weights = f" <{constants}>" if constants else ""
@@ -46,7 +46,7 @@ def computed(row: Equality, side: str, values: dict[str, np.ndarray]) -> np.ndar
 @rows
 @given(data=st.data())
 def test_both_sides_compute_the_same(row: Equality, data: st.DataObject) -> None:
-    """In float64, on drawn values for which all operators are defined."""
+    """In float64, on random values for which all operators are defined."""
     elements = st.lists(st.floats(0.25, 4), min_size=9, max_size=9)
     values = {name: np.array(data.draw(elements)).reshape(3, 3) for name in inputs(row)}
     np.testing.assert_allclose(computed(row, row.left, values), computed(row, row.right, values), rtol=1e-12)
@@ -63,12 +63,12 @@ def test_both_sides_match_the_pattern(row: Equality, side: str) -> None:
 
 
 def built(row: Equality, formula: str, *, dtype: str = "float32") -> onnx.ModelProto:
-    """The model of a pattern with this formula, which a row has."""
+    """The model of a pattern with this formula, one side of a row."""
     return build(probe(formula), Spelling({}, dtype=dtype, opset=24)).proto
 
 
 def probe(formula: str) -> Pattern:
-    """A pattern with a formula that a row has."""
+    """A pattern with this formula, one side of a row."""
     formula = formula.replace("**rest", "axes=[-1]")
     numbers = {name: number for name, number in NUMBERS.items() if re.search(rf"\b{name}\b", formula)}
     example = ", ".join(['a: "float32[3, 4]"', *(f"{name}: {number}" for name, number in numbers.items())])
@@ -78,7 +78,7 @@ def probe(formula: str) -> Pattern:
 @synonyms
 @given(data=st.data())
 def test_both_sides_of_a_synonym_compute_the_same(row: Equality, data: st.DataObject) -> None:
-    """In float64, on drawn values, negative ones among them."""
+    """In float64, on random values, some of them negative."""
     elements = st.lists(st.floats(-4, 4), min_size=12, max_size=12)
     feeds = {"a": np.array(data.draw(elements)).reshape(3, 4)}
     left, right = (evaluate(built(row, side, dtype="float64"), feeds) for side in (row.formula, row.called))
@@ -95,13 +95,13 @@ def test_both_sides_of_a_synonym_match_the_pattern(row: Equality) -> None:
 
 
 @pytest.mark.parametrize(("low", "high", "count"), [(-1, 6, 1), (6, 6, 1), (6, -1, 0)])
-def test_what_must_hold_for_a_synonym_is_held(low: float, high: float, count: int) -> None:
-    """Max(Min(x, high), low) is no Clip where the bounds cross."""
+def test_the_condition_of_a_synonym_is_checked(low: float, high: float, count: int) -> None:
+    """Max(Min(x, high), low) is not Clip if low exceeds high."""
     graph = model("m = Min(x, high) y = Max(m, low)", constants=f"float low = {{{low}}}, float high = {{{high}}}")
     assert matches(probe("Clip(a, min=b, max=c)"), graph) == count
 
 
-def test_a_bound_for_each_channel_is_no_number() -> None:
+def test_a_bound_for_each_channel_is_not_a_scalar() -> None:
     weights = "float[8] low = {0, 0, 0, 0, 0, 0, 0, 1}, float high = {6}"
     assert matches(probe("Clip(a, min=b, max=c)"), model("m = Max(x, low) y = Min(m, high)", constants=weights)) == 0
 

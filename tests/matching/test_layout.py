@@ -1,4 +1,4 @@
-"""Layout: a chain of layout operators is one rearrangement, whatever detour it takes, over symbolic dimensions too."""
+"""Layout: a chain of layout operators is one rearrangement, whatever its intermediate steps, also with symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_detours_are_the_same_rearrangement(text: str) -> None:
         ),
     ],
 )
-def test_a_key_transposed_anyhow(text: str) -> None:
+def test_any_way_to_transpose_a_key_matches(text: str) -> None:
     constants = SHAPES + ", int64[4] turned = {-1, 2, 4, 5}"
     assert matches(KEYS, model(text, inputs=X, outputs="float[B, 2, 4, 5] y", constants=constants)) == 1
     assert matches(HEADS, model(text, inputs=X, outputs="float[B, 2, 4, 5] y", constants=constants)) == 0
@@ -61,7 +61,7 @@ def test_a_reshape_that_moves_data_is_no_transposition() -> None:
     assert matches(HEADS, model(text, inputs=X, outputs="float[B, 2, 5, 4] y", constants=SHAPES)) == 0
 
 
-def test_shapes_computed_by_the_graph() -> None:
+def test_computed_shapes_are_followed() -> None:
     text = (
         "s = Shape(x) i0 = Constant<value_int = 0>() i1 = Constant<value_int = 1>() n = Constant<value_ints = [0]>() "
         "b0 = Gather(s, i0) b = Unsqueeze(b0, n) t0 = Gather(s, i1) t = Unsqueeze(t0, n) tail = Constant<value_ints = [2, 4]>() "
@@ -93,7 +93,7 @@ HALVES = (
     ],
 )
 def test_a_split_along_any_axis_says_which(text: str, axis: int) -> None:
-    """A free name for the axis takes the one that is cut, counted from the back."""
+    """A free name for the axis binds the axis of the Split, counted from the back."""
     graph = model(text, inputs="float[B, 8, 8] x", outputs="y", constants=HALVES)
     (match,) = found(GLU, graph).matches
     assert match.bindings["axis"] == axis
@@ -157,20 +157,20 @@ def test_groups_repeated_anyhow(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        # all groups, three times over: (r g), which is another order
+        # all groups repeated as a whole: (r g), another order
         "t = Constant<value_ints = [1, 3, 1]>() j = Tile(x, t) y = Relu(j)",
         (
             "o = Constant<value_ints = [0, 1, 2, 5]>() u = Reshape(x, o) t = Constant<value_ints = [1, 3, 1, 1]>() "
             "e = Expand(u, t) j = Reshape(e, joined) y = Relu(j)"
         ),
         "e = Concat<axis = 1>(x, x, x) y = Relu(e)",
-        # another value is among what is joined
+        # one of the joined values is another one
         "u = Reshape(x, apart) v = Neg(u) e = Concat<axis = 2>(u, u, v) j = Reshape(e, joined) y = Relu(j)",
         # nothing is repeated
         "u = Reshape(x, apart) j = Reshape(u, joined) y = Relu(j)",
     ],
 )
-def test_what_is_repeated_otherwise_is_another_order(text: str) -> None:
+def test_another_order_of_repeated_groups_does_not_match(text: str) -> None:
     graph = model(text, inputs="float[B, 2, 5] x", outputs="y", constants=GROUPS)
     assert matches(REPEATED, graph) == 0
 
@@ -188,13 +188,13 @@ UNCHANGED = pattern('y = Relu(rearrange(x, "... -> ..."))', "y = Relu(x)", examp
         ("y = Relu(x)", False),
     ],
 )
-def test_a_rearrangement_that_ends_as_it_began(text: str, *, found_any: bool) -> None:
+def test_an_identity_rearrangement_matches(text: str, *, found_any: bool) -> None:
     graph = model(text, inputs=X, outputs="y", constants=SHAPES + ", int64[3] whole = {0, 0, 8}")
     assert matches(UNCHANGED, graph) == int(found_any)
 
 
 def test_sizes_are_factored_over_sums_of_symbols() -> None:
-    """A cache's length is a sum, which a Reshape multiplies out."""
+    """The length of a cache is a sum, and a Reshape multiplies it out."""
     text = "r = Reshape(x, heads) t = Transpose<perm = [0, 2, 1, 3]>(r) y = Relu(t)"
     graph = model(text, inputs=X, outputs="y", constants="int64[4] heads = {0, 0, 2, 4}")
     graph.graph.inputs[0].shape = ir.Shape(["B", "past + seq", 8])
@@ -205,14 +205,14 @@ def test_sizes_are_factored_over_sums_of_symbols() -> None:
 SHARED = pattern("t = Exp(f)\n  y = x * t", "y = Sub(x, f)", example='{x: "float32[2, 8]", f: "float32[2, 8]"}', shares="[t]")
 
 
-def test_a_shared_value_may_be_read_elsewhere_and_then_stays() -> None:
+def test_a_value_in_shares_may_have_other_readers_and_is_then_kept() -> None:
     text = "t = Exp(f) y = Mul(x, t) z = Mul(w, t)"
     graph = model(text, inputs="float[N, 8] x, float[N, 8] w, float[N, 8] f", outputs="y, z")
     both = found(SHARED, graph).matches
     assert [[n.op_type for n in match.nodes] for match in both] == [["Mul"], ["Mul"]]
 
 
-def test_a_value_that_is_not_shared_may_not() -> None:
+def test_a_value_outside_shares_may_not_have_other_readers() -> None:
     unshared = pattern("t = Exp(f)\n  y = x * t", "y = Sub(x, f)", example='{x: "float32[2, 8]", f: "float32[2, 8]"}')
     text = "t = Exp(f) y = Mul(x, t) z = Relu(t)"
     graph = model(text, inputs="float[N, 8] x, float[N, 8] f", outputs="y, z")

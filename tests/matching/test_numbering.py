@@ -1,4 +1,4 @@
-"""Equal subexpressions are one value for the matcher, and what may give two answers is equal to nothing."""
+"""The matcher treats equal subexpressions as one value, but never two values that may differ, such as random numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BRANCHES += "else_branch = f () => (float[8] v) { v = Exp(ones) }>"
 
 
 def are_same(first: str, second: str, *, inputs: str = "float[N, 8] x, float[N, 8] b", opset: int = 18) -> bool:
-    """Whether two values, written as the texts of nodes, are one for the matcher."""
+    """Whether the matcher treats two values as the same. The values are texts of nodes."""
     graph = model(f"square = Mul(k, k) p = {first} q = {second} y = Sub(p, q)", inputs=inputs, constants=CONSTANTS, opset=opset)
     view = View(graph.graph, Constants(graph), dict(graph.opset_imports), graph.graph)
     p, q = graph.graph.node(-1).inputs
@@ -73,7 +73,7 @@ def test_spellings_of_one_computation_are_the_same(first: str, second: str) -> N
         (BRANCHES, BRANCHES),
     ],
 )
-def test_what_may_differ_is_not_the_same(first: str, second: str) -> None:
+def test_computations_that_may_differ_are_not_the_same(first: str, second: str) -> None:
     text = f"square = Mul(k, k) p = {first} q = {second} y = Sub(p, q)"
     source = (
         '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1, "my.own" : 1]>\n'
@@ -124,7 +124,7 @@ def test_two_computations_of_a_mean_make_one_layer_normalization(first: str, sec
 
 
 def spelled(pattern_id: str) -> onnx.ModelProto:
-    """The first model that a pattern's file gives, each of its results read by two nodes."""
+    """The first model of a pattern's file, in which two nodes read each result."""
     case = next(p for p in PATTERNS if p.id == pattern_id).fuses[0]
     proto = onnx.parser.parse_model(case.model)
     for output in list(proto.graph.output):
@@ -138,7 +138,7 @@ def spelled(pattern_id: str) -> onnx.ModelProto:
 
 
 def doubled(proto: onnx.ModelProto, position: int, moved: int | None) -> onnx.ModelProto | None:
-    """The model with the node at a position twice, and the use numbered `moved` of its results read from the second one."""
+    """The model with a duplicate of one node. One use of its results, number `moved`, reads the duplicate."""
     made = onnx.ModelProto()
     made.CopyFrom(proto)
     nodes = list(made.graph.node)
@@ -169,8 +169,8 @@ LAWFUL = ("fast-gelu", "gelu", "layer-normalization", "rms-normalization", "silu
 
 
 @pytest.mark.parametrize("pattern_id", LAWFUL)
-def test_doubling_a_node_changes_nothing_of_what_is_found(pattern_id: str) -> None:
-    """Law: a second node that computes what one computes, read by nobody or by one of its readers, is no other graph."""
+def test_duplicating_a_node_does_not_change_what_is_found(pattern_id: str) -> None:
+    """Law: a duplicate of a node, with no reader or with one reader of the original, does not change the fusions."""
     proto = spelled(pattern_id)
     expected = fused(proto)
     assert expected

@@ -1,4 +1,4 @@
-"""Laws of optional names: `b?` is an input, an addend or a factor that may be absent, and nothing else changes."""
+"""Laws of optional names: `b?` is an input, addend or factor that may be absent. Otherwise the formula means the same."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ITEMS = {
 
 
 def values(formula: str) -> str:
-    """The example of the names of a formula."""
+    """The example for these names of a formula."""
     shapes = {"x": "float32[2, 3]", "z": "float32[2, 3]", "b": "float32[3]"}
     return "{" + ", ".join(f'{n}: "{s}"' for n, s in shapes.items() if re.search(rf"\b{n}\b", formula)) + "}"
 
@@ -80,7 +80,7 @@ def test_an_optional_input_may_be_left_out(inputs: str, given: int) -> None:
     assert node.op_type == "FusedConv" and len(node.inputs) == given
 
 
-def test_an_optional_input_before_one_that_is_there() -> None:
+def test_an_optional_input_may_come_before_one_that_is_present() -> None:
     bounded = staged("y = Relu(Clip(x, low?, high?))", example='{x: "float32[2]", low: "float32[]", high: "float32[]"}')
     for inputs in ("x", "x, low", "x, , high", "x, low, high"):
         text = f"{HEAD} g (float[N] x, float low, float high) => (float[N] y) {{ c = Clip({inputs}) y = Relu(c) }}"
@@ -96,8 +96,8 @@ def test_an_optional_input_before_one_that_is_there() -> None:
         ("y = Tanh(x)", None),
     ],
 )
-def test_an_optional_number_takes_what_is_left_over_or_nothing(text: str, scale: float | None) -> None:
-    """A name whose number is used is one name for every constant of a product; where there is none, it is absent."""
+def test_an_optional_number_binds_the_remaining_constant_or_nothing(text: str, scale: float | None) -> None:
+    """A name for a number binds the constants of a product as one number. Without constants it is absent."""
     probe = pattern(
         "y = Tanh(k? * x)",
         "y = LeakyRelu(x, alpha=a)",
@@ -110,7 +110,7 @@ def test_an_optional_number_takes_what_is_left_over_or_nothing(text: str, scale:
 
 @pytest.mark.parametrize("name", ["k", "b"])
 def test_a_name_is_absent_everywhere_or_nowhere(name: str) -> None:
-    """`k? * a + k? * b` is one scale of both: a graph that scales one of them alone is another formula."""
+    """`k? * a + k? * b` has one scale for both terms. A graph that scales only one of them does not match."""
     uses = "y = LeakyRelu(Sum(x, z), alpha=a)" if name == "k" else "y = Sum(x, z, b)"
     more = {"let": "a = 0.1 if k is None else k.value"} if name == "k" else {}
     example = (
@@ -129,27 +129,27 @@ def test_a_name_is_absent_everywhere_or_nowhere(name: str) -> None:
         assert matches(probe, model(text, inputs=inputs, constants=constants)) == expected, text
 
 
-def test_a_sentence_asks_whether_an_optional_name_is_there() -> None:
+def test_a_sentence_asks_whether_an_optional_name_is_present() -> None:
     probe = pattern("y = Tanh(x + b?)", "y = Relu(x)", example=EIGHT, where="[b is not None and b.rank == 1]")
     assert matches(probe, model("s = Add(x, b) y = Tanh(s)", constants=OF_RANK_1)) == 1
     assert matches(probe, model("y = Tanh(x)")) == 0
 
 
 @pytest.mark.parametrize(("text", "operators"), [("s = Add(x, b) y = Tanh(s)", ["Relu", "Add"]), ("y = Tanh(x)", ["Relu"])])
-def test_an_optional_item_of_a_replacement_is_written_where_it_is_there(text: str, operators: list[str]) -> None:
+def test_an_optional_item_of_a_replacement_is_emitted_only_if_present(text: str, operators: list[str]) -> None:
     probe = staged("y = Tanh(x + b?)", example=values("x b"), standard="y = Relu(x) + b?")
     assert rewritten(f"{ROWS} {{ {text} }}", probe, target="standard").operators == operators
 
 
 @pytest.mark.parametrize(("text", "operators"), [("s = Mul(x, b) y = Tanh(s)", ["Relu", "Mul"]), ("y = Tanh(x)", ["Relu"])])
-def test_an_optional_factor_of_a_replacement_is_one_where_it_is_absent(text: str, operators: list[str]) -> None:
-    """Without the mark a product of what is absent is absent: `b * k` of a bias that there is none of."""
+def test_an_optional_factor_of_a_replacement_is_left_out_if_absent(text: str, operators: list[str]) -> None:
+    """Without the mark `?`, a product with an absent factor would itself be absent, such as `b * k` for an absent bias b."""
     probe = staged("y = Tanh(x * b?)", example=values("x b"), standard="y = Relu(x) * b?")
     assert rewritten(f"{ROWS} {{ {text} }}", probe, target="standard").operators == operators
 
 
-def test_a_proof_tries_a_formula_with_and_without_what_is_optional() -> None:
-    """A replacement that is right only where the bias is there is no replacement."""
+def test_a_proof_tries_a_formula_with_and_without_optional_names() -> None:
+    """A replacement that is right only with the bias fails its proof."""
     proof = prove(written("y = Tanh(x + b?)", "y = Tanh(Add(x, b))", '{x: "float32[2, 8]", b: "float32[8]"}'))
     assert any("`without b` was never proved" in failure for failure in proof.failures), proof.failures
     right = prove(written("y = Tanh(x + b?)", "y = Tanh(x + b)", '{x: "float32[2, 8]", b: "float32[8]"}'))

@@ -1,4 +1,4 @@
-"""What the matcher passes over for its structure could not have matched: one that passes over nothing finds the same."""
+"""The matcher's shortcuts lose no matches: an explorer that tries everything finds the same."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def sample(name: str) -> ir.Model:
 
 
 def at(matcher: Matcher, root: ir.Value) -> Any:
-    """What matches at a root: the nodes, what the names stand for, and the alternatives."""
+    """The match at a root: its nodes, bindings and alternatives."""
     match = first_match(matcher, root)
     return None if match is None else (match.nodes, list(match.roots.items()), dict(match.chosen))
 
 
 def hold_the_law(made: ir.Model) -> int:
-    """How many matches there are, all of which are found as well by who passes over nothing."""
+    """Assert that the explorer finds the same matches. Returns how many there are."""
     view = View(made.graph, Constants(made), dict(made.opset_imports), made.graph)
     count = 0
     for normal in NORMALS:
@@ -47,7 +47,7 @@ def hold_the_law(made: ir.Model) -> int:
         for root in (value for node in view.nodes for value in node.outputs):
             try:
                 there = at(explorer, root)
-            except GivenUpError:  # it takes more steps, as it tries more
+            except GivenUpError:  # the explorer takes more steps, because it tries more
                 continue
             assert at(matcher, root) == there, (normal.pattern.id, root.name)
             count += there is not None
@@ -57,14 +57,14 @@ def hold_the_law(made: ir.Model) -> int:
 @pytest.mark.parametrize(
     "name", ["mobilenet_v3_torchscript", "llama_dynamo", "yolo_c2f_torchscript", "unet_dynamo", "clip_text_dynamo"]
 )
-def test_nothing_that_matches_is_passed_over(name: str) -> None:
+def test_no_match_is_lost(name: str) -> None:
     assert hold_the_law(sample(name)) > 0
 
 
 @settings(max_examples=5)
 @given(st.data(), st.sampled_from(["mobilenet_v3_torchscript", "yolo_c2f_dynamo", "gpt2_dynamo"]))
-def test_nor_is_it_where_operators_are_others(data: st.DataObject, name: str) -> None:
-    """A few nodes of an export have another operator of the same operands: most of what matched does not, and some still does."""
+def test_no_match_is_lost_where_operators_differ(data: st.DataObject, name: str) -> None:
+    """A few nodes of an export get another operator with the same operands. Most matches disappear, and some remain."""
     made = sample(name)
     nodes = [(node, alike) for node in made.graph for alike in ALIKE if node.op_type in alike and not node.domain]
     for node, alike in data.draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=5)):

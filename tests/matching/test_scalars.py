@@ -1,4 +1,4 @@
-"""A scalar of a pattern: its facts and its value combine in a sentence, wherever it stands and whatever else uses it."""
+"""A scalar in a pattern: sentences may combine its facts and its value, wherever else it is used."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_a_near_miss_names_the_half_that_is_false(sentence: str, why: str, chang
     assert change in miss.change
 
 
-def test_a_constant_stored_with_a_rank_says_so() -> None:
+def test_the_rank_of_a_stored_constant_can_be_asked() -> None:
     probe = pattern("y = Tanh(x * k)", "y = LeakyRelu(x, alpha=k)", example=EXAMPLE, where="[k.rank == 1 and k.value > 1]")
     assert matches(probe, model("t = Mul(x, k) y = Tanh(t)", constants="float[1] k = {2.0}")) == 1
     assert matches(probe, model("t = Mul(x, k) y = Tanh(t)", constants=CONSTANTS)) == 0
 
 
-def test_a_name_that_let_gives_a_constant_stands_for_its_value() -> None:
+def test_a_name_that_let_sets_to_a_constant_has_its_value() -> None:
     probe = pattern(
         "y = Tanh(Max(x, k))", "y = LeakyRelu(x, alpha=slope)", example=EXAMPLE, let="|\n  slope = k", where="[slope > 1]"
     )
@@ -73,7 +73,7 @@ def test_a_name_that_let_gives_a_constant_stands_for_its_value() -> None:
     assert match.bindings["slope"] == 2.0
 
 
-def test_an_attribute_has_the_facts_of_what_is_written() -> None:
+def test_an_attribute_has_the_facts_of_its_value() -> None:
     formula, example = "y = Exp(ReduceMean(x, axes=axes, keepdims=1))", '{x: "float32[2, 8]", axes: [-1]}'
     graph = model("m = ReduceMean<axes = [1]>(x) y = Exp(m)", opset=17)
     for where, count in (("axes.rank == 1 and axes.is_constant", 1), ("axes.shape == [1]", 1), ("axes.rank == 0", 0)):

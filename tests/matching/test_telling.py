@@ -1,4 +1,4 @@
-"""Near misses speak of the nodes in the user's file, say what keeps a Gemm from being a @ b + c, and leave out what is fused."""
+"""Near misses name nodes of the user's file, say why a Gemm is not a @ b + c, and leave out nodes that were fused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINEAR = pattern("y = Relu(x @ w + b)", "y = Gemm(x, w, b)", example='{x: "float
 
 
 def names(graph: ir.Model) -> set[str]:
-    """Every name that the file has."""
+    """Every name in the file."""
     found = {v.name for v in (*graph.graph.inputs, *graph.graph.initializers.values())}
     for node in graph.graph:
         found |= {node.name, *(v.name for v in (*node.inputs, *node.outputs) if v is not None)}
@@ -28,22 +28,22 @@ def names(graph: ir.Model) -> set[str]:
 
 @cache
 def bert() -> tuple[set[str], tuple[NearMiss, ...]]:
-    """The names in the file of a BERT of which every part is fused, and what is told of it."""
+    """The names in the file of a fully fused BERT, and its near misses."""
     path = Path(__file__).parents[2] / "sample_models" / "bert_torchscript.onnx"
     result = explaining.explain(path, load_patterns(), Options(dry_run=True, verify=False), lambda _: None)
     assert "embed-layer-normalization" in {r.pattern for r in result.rewrites}
     return names(load(path)), result.near_misses
 
 
-def test_places_are_in_the_file() -> None:
+def test_near_misses_name_nodes_of_the_file() -> None:
     known, misses = bert()
     assert misses
     for miss in misses:
         assert {miss.anchor, miss.node} <= known, miss
 
 
-def test_what_is_fused_is_not_told_to_be_something_else() -> None:
-    """The sums before the other LayerNormalizations are fused as well, and not told to be sums of three Gathers."""
+def test_a_fused_node_is_no_near_miss_of_another_pattern() -> None:
+    """The sums before the other LayerNormalizations are fused, so they are not near misses for sums of three Gathers."""
     _, misses = bert()
     assert not [m for m in misses if m.pattern == "embed-layer-normalization" and m.found.startswith("Sum(")]
 
@@ -56,13 +56,13 @@ def test_what_is_fused_is_not_told_to_be_something_else() -> None:
         ("alpha = 0.5, transB = 1", "alpha=0.5, transB=1", "and store its weight transposed, so that it is a @ b + c"),
     ],
 )
-def test_a_gemm_that_is_no_plain_one_says_why(attributes: str, said: str, change: str) -> None:
+def test_a_gemm_with_other_attributes_has_a_reason(attributes: str, said: str, change: str) -> None:
     graph = model(f"g = Gemm<{attributes}>(x, w, b) y = Relu(g)", inputs="float[2, 8] x, float[8, 8] w, float[8] b")
     (miss,) = find(graph, [LINEAR], thorough=True, asked=True).near_misses
     assert said in miss.found
     assert change in miss.change
 
 
-def test_a_plain_gemm_has_nothing_to_say() -> None:
+def test_a_plain_gemm_matches() -> None:
     graph = model("g = Gemm<transB = 0>(x, w, b) y = Relu(g)", inputs="float[2, 8] x, float[8, 8] w, float[8] b")
     assert len(find(graph, [LINEAR]).matches) == 1

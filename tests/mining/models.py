@@ -1,4 +1,4 @@
-"""Text models whose layers hold units that no pattern knows."""
+"""Text models with layers that contain units without a pattern."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Layer = Callable[[int, str], str]
 
 
 def spelled(n: int, x: str) -> str:
-    """x + sin(a x)² / b, node by node, with a number of its own in each layer."""
+    """x + sin(a x)² / b, node by node, with its own number in each layer."""
     return f"m{n} = Mul ({x}, a{n}) s{n} = Sin (m{n}) q{n} = Pow (s{n}, two) d{n} = Div (q{n}, b{n}) z{n} = Add ({x}, d{n})"
 
 
 def otherwise(n: int, x: str) -> str:
-    """The same as `spelled`, in another spelling."""
+    """The same computation as `spelled`, in another spelling."""
     return (
         f"m{n} = Mul (a{n}, {x}) i{n} = Identity (m{n}) s{n} = Sin (i{n}) q{n} = Mul (s{n}, s{n}) "
         f"r{n} = Reciprocal (b{n}) d{n} = Mul (r{n}, q{n}) z{n} = Sum (d{n}, {x})"

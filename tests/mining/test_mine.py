@@ -1,4 +1,4 @@
-"""mine(): what is repeated is found whole, in any spelling, and what a pattern covers is not."""
+"""mine(): repeated units are found whole and in any spelling, and units covered by a pattern are left out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_unit_may_have_several_results(tmp_path: Path) -> None:
 
 
 def test_no_occurrence_is_lost_to_a_larger_unit(tmp_path: Path) -> None:
-    """Softsign-like norms stand three times, and only twice behind a sum: the sum is no part of the unit."""
+    """The same norm occurs three times, only twice behind a sum. So the sum is not part of the unit."""
 
     def norm(n: int, x: str) -> str:
         return f"c{n} = Abs ({x}) e{n} = Exp (c{n}) z{n} = Div ({x}, e{n})"
@@ -70,7 +70,7 @@ def test_no_occurrence_is_lost_to_a_larger_unit(tmp_path: Path) -> None:
     assert best.times == 3 and best.nodes == 3
 
 
-def test_a_part_that_is_repeated_inside_a_unit_belongs_to_it(tmp_path: Path) -> None:
+def test_a_repeated_part_inside_a_unit_is_no_unit_of_its_own(tmp_path: Path) -> None:
     def twice(n: int, x: str) -> str:
         return f"i{n} = Abs ({x}) j{n} = Exp (i{n}) c{n} = Softmax (j{n}) d{n} = Abs (c{n}) z{n} = Exp (d{n})"
 
@@ -106,7 +106,7 @@ def test_mining_twice_gives_the_same(tmp_path: Path) -> None:
     assert [(u.key, u.times, u.saved) for u in first.units] == [(u.key, u.times, u.saved) for u in second.units]
 
 
-def test_a_model_in_which_all_is_covered_has_no_units(tmp_path: Path) -> None:
+def test_a_fully_covered_model_has_no_units(tmp_path: Path) -> None:
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Abs (x) }')
     onnx.save(model, tmp_path / "m.onnx")
     assert mine([tmp_path / "m.onnx"], LIBRARY).units == ()

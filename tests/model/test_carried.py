@@ -1,4 +1,4 @@
-"""carried_functions(): what onnx reads of a model's functions, whatever else the file holds, and nothing of what is no model."""
+"""carried_functions(): the functions that onnx reads from a model, whatever else the file has; none of an invalid file."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_a_sample_has_the_functions_that_onnx_reads(path: Path) -> None:
 
 @pytest.mark.parametrize("length", [b"\xff" * 9 + b"\x01", b"\xff" * 4 + b"\x7f"], ids=["2**64 - 1", "2**35 - 1"])
 @pytest.mark.parametrize("field", [25, 7], ids=["wanted", "passed over"])
-def test_a_field_that_claims_to_be_huge_is_not_read(length: bytes, field: int) -> None:
+def test_a_field_that_claims_a_huge_size_is_not_read(length: bytes, field: int) -> None:
     tag = bytes([field << 3 & 0x7F | 2 | 0x80, field >> 4]) if field > 15 else bytes([field << 3 | 2])
     assert carried_functions(tag + length + b"xyz") == frozenset()
 
 
 @given(st.binary(max_size=60), st.integers(0, 400))
-def test_what_is_no_model_is_no_error(noise: bytes, cut: int) -> None:
+def test_an_invalid_model_is_no_error(noise: bytes, cut: int) -> None:
     carried_functions(noise)
     carried_functions(onnx.parser.parse_model(TEXT).SerializeToString()[:cut] + noise)

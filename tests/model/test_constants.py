@@ -1,4 +1,4 @@
-"""What is constant, what it is, and what is behind operators that hand their input on."""
+"""Which values are constant, what they are, and operators that are looked through because they return their input."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_constant_strings_are_constant_and_no_scalars() -> None:
 
 @pytest.mark.parametrize(("ir_version", "constant"), [(3, True), (4, False), (8, False)])
 def test_an_initializer_that_a_caller_can_override_is_no_constant(ir_version: int, constant: bool) -> None:
-    """Before IR version 4 every initializer had to be listed as an input, and could not be overridden."""
+    """Before IR version 4 every initializer had to be listed as an input, and callers could not override it."""
     model, _ = constants_of("<float[1] w = {2}> { y = Mul (x, w) }", inputs="float[n, 4] x, float[1] w", ir_version=ir_version)
     weight = model.graph.inputs[1]
     assert weight.is_initializer()
@@ -79,7 +79,7 @@ def test_an_initializer_that_a_caller_can_override_is_no_constant(ir_version: in
         ("{ s = Shape <start = 1> (x) y = Cast <to = 7> (s) }", [4]),
     ],
 )
-def test_what_folds_to_a_constant_is_one(body: str, expected: object) -> None:
+def test_foldable_values_are_constant(body: str, expected: object) -> None:
     model, constants = constants_of(body)
     assert constants.is_constant(value(model, "y"))
     array = constants.array(value(model, "y"))
@@ -100,7 +100,7 @@ def test_what_folds_to_a_constant_is_one(body: str, expected: object) -> None:
         else_branch = e () => (q) { q = Exp (x) }> }""",
     ],
 )
-def test_what_may_differ_from_run_to_run_is_no_constant(body: str) -> None:
+def test_values_that_may_differ_between_runs_are_not_constant(body: str) -> None:
     model, constants = constants_of(body)
     assert not constants.is_constant(value(model, "y"))
     assert constants.array(value(model, "y")) is None
@@ -112,13 +112,13 @@ def test_folding_does_not_explode() -> None:
     assert constants.array(value(model, "y")) is None
 
 
-def test_a_long_chain_is_no_matter_of_the_stack() -> None:
+def test_a_long_chain_does_not_recurse() -> None:
     chain = "c0 = Constant <value_float = 1.0> () " + " ".join(f"c{i + 1} = Neg (c{i})" for i in range(3000))
     model = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 17]> g () => (y) {{ {chain} y = Identity (c3000) }}')
     assert Constants(model).is_constant(value(model, "c3000"))
 
 
-def test_weights_without_data_are_constant_and_unknown() -> None:
+def test_weights_without_data_are_constant_with_unknown_elements() -> None:
     model, _ = constants_of("<float[1] w = {2}> { y = Mul (x, w) }")
     value(model, "w").meta[STRIPPED] = True
     constants = Constants(model)
@@ -126,7 +126,7 @@ def test_weights_without_data_are_constant_and_unknown() -> None:
     assert constants.array(value(model, "w")) is None
 
 
-def test_looking_changes_nothing() -> None:
+def test_reading_constants_changes_nothing() -> None:
     model, constants = constants_of("{ a = Constant <value_float = 2.0> () b = Sqrt (a) y = Mul (x, b) }")
     before = ir.to_onnx_text(model)
     for node in model.graph:
@@ -166,14 +166,14 @@ OPAQUE = [
 
 
 @pytest.mark.parametrize("body", TRANSPARENT)
-def test_operators_that_hand_their_input_on_are_seen_through(body: str) -> None:
+def test_operators_that_return_their_input_are_looked_through(body: str) -> None:
     model, constants = constants_of(f"{{ {body} }}")
     for _ in range(2):
         assert constants.see_through(value(model, "y")) is model.graph.inputs[0]
 
 
 @pytest.mark.parametrize("body", OPAQUE)
-def test_operators_that_change_something_are_not_seen_through(body: str) -> None:
+def test_operators_that_change_their_input_are_not_looked_through(body: str) -> None:
     model, constants = constants_of(f"{{ {body} }}")
     assert constants.see_through(value(model, "y")) is value(model, "y")
 

@@ -1,4 +1,4 @@
-"""A dimension may have any name: it changes nothing but itself, and comes back as it was."""
+"""A dimension may have any name: it affects nothing else, and the written model keeps it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ NAMES = ("batch", "seq", "past", "other", "total")
 
 
 def renamed(names: dict[str, str]) -> onnx.ModelProto:
-    """The model with other names for its dimensions."""
+    """The model with other dimension names."""
     model = onnx.parser.parse_model(TEXT)
     for value in (*model.graph.input, *model.graph.output):
         for dim in value.type.tensor_type.shape.dim:
@@ -112,7 +112,7 @@ def renamed(names: dict[str, str]) -> onnx.ModelProto:
 
 
 def written(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """What `fuse` makes of a model, unverified."""
+    """The output of `fuse`, without verification."""
     path, output = folder / "model.onnx", folder / "fused.onnx"
     onnx.save(model, path)
     fuse(path, output, LIBRARY, Options(verify=False))
@@ -160,9 +160,9 @@ def differs_only_in_names(fused: onnx.ModelProto, plain: onnx.ModelProto) -> boo
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.text(min_size=1) | st.sampled_from(ODD), min_size=5, max_size=5, unique=True))
 def test_renaming_dimensions_changes_nothing_but_the_names(folder: Path, plain: onnx.ModelProto, names: list[str]) -> None:
-    """Law: the fused model differs from the one with plain names in the names alone, and those are the ones of the file."""
+    """Law: the fused model equals that of a model with plain names, except for the names, which are those of the file."""
     assume(not any(is_placeholder(name) or is_expression(name, names) for name in names))
-    assume(all(name.encode(errors="ignore").decode() == name for name in names))  # protobuf holds no half of a pair
+    assume(all(name.encode(errors="ignore").decode() == name for name in names))  # protobuf stores no lone surrogate
     model = renamed(dict(zip(NAMES, names, strict=True)))
     fused = written(model, folder)
     assert signature(fused) == signature(model)
@@ -170,8 +170,8 @@ def test_renaming_dimensions_changes_nothing_but_the_names(folder: Path, plain: 
 
 
 @pytest.mark.parametrize("name", PLACEHOLDERS)
-def test_a_placeholder_is_no_name_and_comes_back(folder: Path, plain: onnx.ModelProto, name: str) -> None:
-    """PaddlePaddle writes `?` at every dimension that is free: neither equal, nor in the way."""
+def test_a_placeholder_is_not_a_name_and_is_kept(folder: Path, plain: onnx.ModelProto, name: str) -> None:
+    """PaddlePaddle writes `?` for every free dimension. Two of them are not equal, and both are kept."""
     model = renamed(dict.fromkeys(NAMES, name))
     fused = written(model, folder)
     assert signature(fused) == signature(model)
@@ -201,8 +201,8 @@ def test_an_expression_of_declared_dimensions_keeps_its_meaning() -> None:
     assert draw_feeds(model, sizes)["mask"].shape == (sizes["past"] + sizes["seq"], sizes["seq"], 8)
 
 
-def test_what_only_looks_like_an_expression_is_a_name() -> None:
-    """`batch-size` is a name where there is no dimension `batch`."""
+def test_a_name_that_looks_like_an_expression_is_a_name() -> None:
+    """`batch-size` is a name unless there is a dimension `batch`."""
     assert inner("batch-size", {"batch-size", "seq"}) == inner("batch-size")
     assert inner("batch-size", {"batch", "size"}) == "batch-size"
     assert inner("3") != "3"
@@ -210,26 +210,26 @@ def test_what_only_looks_like_an_expression_is_a_name() -> None:
 
 
 @given(st.text())
-def test_an_inner_name_is_a_word_and_leads_back(name: str) -> None:
+def test_an_inner_name_is_an_identifier_and_maps_back(name: str) -> None:
     found = inner(name)
     assert found is None if is_placeholder(name) else found is not None and found.isidentifier() and outer(found) == name
     assert found is None or inner(found) == found
 
 
 @given(st.lists(st.text(), min_size=2, max_size=2, unique=True))
-def test_two_names_stay_two(names: list[str]) -> None:
+def test_two_names_stay_different(names: list[str]) -> None:
     assume(not any(map(is_placeholder, names)))
     assert inner(names[0]) != inner(names[1])
 
 
-def test_odd_names_are_fixed_by_shapes() -> None:
+def test_shapes_set_odd_names() -> None:
     model = ir.from_proto(renamed({"seq": "2x", "batch": "batch size"}))
     specialize(model, {"x": (1, 4, 8)})
     shapes = {value.name: value.shape for value in model.graph.inputs}
     assert [list(shape or ()) for shape in shapes.values()] == [[1, 4, 8], [1, "past", 8], ["other", 4, 8]]
 
 
-def test_one_odd_name_with_two_sizes_is_refused_by_its_name() -> None:
+def test_two_sizes_for_one_odd_name_are_an_error_with_that_name() -> None:
     model = ir.from_proto(renamed({"seq": "Dim #0"}))
     infer_shapes(model)
     with pytest.raises(UsageError, match=r"makes the dimension Dim #0 4, and 'mask' makes it 5"):
@@ -261,7 +261,7 @@ def test_reasons_have_the_names_of_the_file(tmp_path: Path) -> None:
     assert "dim_" not in said
 
 
-def test_feeds_of_the_user_are_held_against_odd_names(tmp_path: Path) -> None:
+def test_the_users_feeds_are_checked_against_odd_names(tmp_path: Path) -> None:
     path, feeds = tmp_path / "model.onnx", tmp_path / "feeds.npz"
     onnx.save(renamed({"seq": "N:1"}), path)
     shapes = {"x": (2, 3, 8), "cache": (2, 5, 8), "mask": (1, 4, 8)}

@@ -1,4 +1,4 @@
-"""Loading says what is wrong, saving is whole or not at all, and what nobody asked to change stays as it was."""
+"""Loading says what is wrong, saving writes a whole file or nothing, and unchanged parts of a model are kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def written(text: str, path: Path) -> Path:
 
 
 def text(path: Path) -> str:
-    """A model file in ONNX's text form, which does not tell an empty name from none."""
+    """A model file from ONNX's text form, which writes an empty name like a missing one."""
     return onnx.printer.to_text(onnx.load(path))
 
 
@@ -44,7 +44,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def with_data(folder: Path, *, size: int = 1 << 10, location: str = "model.data", dtype: int = TensorProto.FLOAT) -> Path:
-    """A model whose one weight lies in a data file."""
+    """A model with one weight in an external data file."""
     weight = np.arange(size, dtype=np.float32)
     graph = helper.make_graph(
         [helper.make_node("Mul", ["x", "w"], ["y"], name="scale")],
@@ -74,7 +74,7 @@ def set_place(key: str, value: str) -> Callable[[onnx.ModelProto], None]:
     return edit
 
 
-# What is not a model
+# Files that are not models
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def set_place(key: str, value: str) -> Callable[[onnx.ModelProto], None]:
         (onnx.ModelProto(ir_version=8).SerializeToString(), "no graph"),
     ],
 )
-def test_a_file_that_is_no_model_is_named_for_what_it_is(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_file_that_is_no_model_is_described(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=words) as caught:
@@ -97,8 +97,8 @@ def test_a_file_that_is_no_model_is_named_for_what_it_is(tmp_path: Path, content
     assert caught.value.hint
 
 
-def test_every_cut_of_a_model_is_an_error_or_a_model(source: Path) -> None:
-    """A truncated file never ends in anything but a ModelError."""
+def test_every_truncated_model_is_an_error_or_a_model(source: Path) -> None:
+    """A truncated file raises no other error than ModelError."""
     whole = source.read_bytes()
     for length in range(len(whole)):
         source.write_bytes(whole[:length])
@@ -128,7 +128,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] z) 
         ("{ y = Relu (x) }", "nothing makes the output 'z'"),
     ],
 )
-def test_a_graph_without_meaning_is_refused_with_its_place(tmp_path: Path, body: str, words: str) -> None:
+def test_an_invalid_graph_is_refused_with_its_place(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         load(written(HEAD + body, tmp_path / "model.onnx"))
 
@@ -139,7 +139,7 @@ def test_a_model_without_opsets_is_refused(source: Path) -> None:
         load(source)
 
 
-def test_a_dangling_input_of_a_nested_body_is_found_and_an_outer_value_is_none(tmp_path: Path) -> None:
+def test_a_dangling_input_of_a_nested_body_is_found_and_an_outer_value_is_not_dangling(tmp_path: Path) -> None:
     body = """{ y = If (c) <then_branch = t () => (float[2] p) { p = Relu (%s) },
                             else_branch = e () => (float[2] q) { q = Exp (x) }> z = Relu (y) }"""
     head = HEAD.replace("float[2] x", "float[2] x, bool c")
@@ -149,7 +149,7 @@ def test_a_dangling_input_of_a_nested_body_is_found_and_an_outer_value_is_none(t
 
 
 def nested(depth: int) -> bytes:
-    """An If in an If in an If …, in protobuf's own bytes, for protobuf refuses to build one that it refuses to read."""
+    """An If in an If in an If …, written as bytes, because protobuf refuses to build what it refuses to read."""
 
     def field(number: int, content: bytes) -> bytes:
         length, size = b"", len(content)
@@ -168,7 +168,7 @@ def nested(depth: int) -> bytes:
     return rest + field(7, graph + field(11, c))
 
 
-def test_bodies_nested_without_end_are_an_error(tmp_path: Path) -> None:
+def test_bodies_nested_too_deep_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "deep.onnx"
     path.write_bytes(nested(25))
     model = load(path)
@@ -180,7 +180,7 @@ def test_bodies_nested_without_end_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dims", [[2**40, 2**20], [-1]])
-def test_a_weight_that_claims_more_than_it_has_is_refused(source: Path, dims: list[int]) -> None:
+def test_a_weight_with_too_little_data_is_refused(source: Path, dims: list[int]) -> None:
     def edit(proto: onnx.ModelProto) -> None:
         proto.graph.initializer[0].CopyFrom(TensorProto(name="w", dims=dims, data_type=1, raw_data=b"\0" * 16))
 
@@ -188,10 +188,10 @@ def test_a_weight_that_claims_more_than_it_has_is_refused(source: Path, dims: li
         load(edited(source, edit))
 
 
-# What onnxruntime shrugs off
+# What onnxruntime accepts
 
 
-def test_the_long_name_of_the_default_domain_is_its_short_one(source: Path) -> None:
+def test_the_long_name_of_the_default_domain_is_normalised(source: Path) -> None:
     def edit(proto: onnx.ModelProto) -> None:
         proto.opset_import[0].domain = "ai.onnx"
         proto.graph.node[0].domain = "ai.onnx"
@@ -201,7 +201,7 @@ def test_the_long_name_of_the_default_domain_is_its_short_one(source: Path) -> N
     assert {node.domain for node in model.graph} == {""}
 
 
-def test_nodes_out_of_order_are_sorted_and_the_rest_stays(tmp_path: Path) -> None:
+def test_nodes_out_of_order_are_sorted_and_the_rest_is_kept(tmp_path: Path) -> None:
     model = load(written(HEAD + "{ [c] z = Relu (b) [a] a = Exp (x) [b] b = Exp (a) }", tmp_path / "model.onnx"))
     assert [node.name for node in model.graph] == ["a", "b", "c"]
 
@@ -211,20 +211,20 @@ def test_a_missing_import_of_com_microsoft_is_added(tmp_path: Path) -> None:
     assert model.opset_imports["com.microsoft"] == 1
 
 
-def test_of_constants_that_make_one_value_the_last_holds(tmp_path: Path) -> None:
+def test_of_constants_with_one_name_the_last_counts(tmp_path: Path) -> None:
     body = "{ c = Constant <value_float = 1.0> () c = Constant <value_float = 2.0> () z = Mul (x, c) }"
     model = load(written(HEAD + body, tmp_path / "model.onnx"))
     assert [node.attributes["value_float"].as_float() for node in model.graph if node.op_type == "Constant"] == [2.0]
 
 
-def test_repeated_and_empty_node_names_stay(tmp_path: Path) -> None:
+def test_repeated_and_empty_node_names_are_kept(tmp_path: Path) -> None:
     path = written(HEAD + "{ [n] a = Exp (x) [n] b = Exp (a) z = Exp (b) }", tmp_path / "model.onnx")
     save(load(path), tmp_path / "out.onnx", path)
     assert [node.name for node in onnx.load(tmp_path / "out.onnx").graph.node] == ["n", "n", ""]
 
 
-def test_what_is_unknown_is_kept(tmp_path: Path) -> None:
-    """Operators, domains and opsets to come are handed on."""
+def test_unknown_operators_are_kept(tmp_path: Path) -> None:
+    """Unknown operators, domains and future opsets are written unchanged."""
     unknown = """<ir_version: 9, opset_import: ["" : 99, "my.domain" : 7]> g (float[2] x) => (float[2] z)
     { a = my.domain.Whatever <depth = 3> (x) b = OperatorToCome (a) z = Relu (b) }"""
     path = written(unknown, tmp_path / "model.onnx")
@@ -236,7 +236,7 @@ def test_what_is_unknown_is_kept(tmp_path: Path) -> None:
 
 
 def test_saving_an_inferred_model_writes_what_was_declared(source: Path, tmp_path: Path) -> None:
-    """Law: load, infer, save is load, save; and both are the file."""
+    """Law: load, infer, save gives the same file as load, save, and both equal the original."""
     model = load(source)
     infer_shapes(model)
     save(model, tmp_path / "out.onnx", source)
@@ -251,7 +251,7 @@ def test_saving_twice_gives_the_same_bytes(source: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("dtype", ["BFLOAT16", "FLOAT16", "DOUBLE", "FLOAT8E4M3FN", "INT4", "BOOL"])
-def test_every_type_comes_back(tmp_path: Path, dtype: str) -> None:
+def test_every_element_type_survives_a_round_trip(tmp_path: Path, dtype: str) -> None:
     tensor = helper.make_tensor("w", getattr(TensorProto, dtype), [4], [0, 1, 1, 0])
     info = helper.make_tensor_value_info("y", tensor.data_type, [4])
     graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], [info], [tensor])
@@ -294,10 +294,10 @@ def test_a_failed_write_leaves_nothing_behind(
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
 @pytest.mark.parametrize("failing", range(1, 5))
 @pytest.mark.parametrize("existing", [True, False])
-def test_files_that_belong_together_change_together_or_not(
+def test_a_model_and_its_data_change_together_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, failing: int, existing: bool
 ) -> None:
-    """A model beside the data of another one is worse than none: it runs, and computes something else."""
+    """A model beside another model's data would run and compute something else."""
     pair = tmp_path / "model.onnx.data", tmp_path / "model.onnx"
     for path in pair if existing else ():
         path.write_bytes(b"before")
@@ -336,14 +336,14 @@ def test_an_impossible_target_is_an_error(source: Path, tmp_path: Path) -> None:
 # External data
 
 
-def test_external_data_stays_where_it_is_when_saved_beside_it(tmp_path: Path) -> None:
+def test_external_data_is_shared_when_saved_beside_it(tmp_path: Path) -> None:
     source = with_data(tmp_path)
     save(load(source), tmp_path / "out.onnx", source)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.data", "model.onnx", "out.onnx"]
     assert onnx.load(tmp_path / "out.onnx") == onnx.load(source)
 
 
-def test_external_data_moves_along_into_another_folder(tmp_path: Path) -> None:
+def test_external_data_is_copied_into_another_folder(tmp_path: Path) -> None:
     source = with_data(tmp_path / "in")
     (tmp_path / "out").mkdir()
     save(load(source), tmp_path / "out" / "model.onnx", source)
@@ -352,7 +352,7 @@ def test_external_data_moves_along_into_another_folder(tmp_path: Path) -> None:
     np.testing.assert_array_equal(weight, np.arange(1 << 10, dtype=np.float32))
 
 
-def test_new_weights_go_inside_when_small_and_beside_when_large(tmp_path: Path) -> None:
+def test_new_weights_are_inside_if_small_and_external_if_large(tmp_path: Path) -> None:
     source = with_data(tmp_path)
     model = load(source)
     for name, size in (("small", 8), ("large", 1 << 19)):
@@ -386,7 +386,7 @@ def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
         ("offset", "four", "no number"),
     ],
 )
-def test_external_data_must_lie_where_it_may_and_be_long_enough(tmp_path: Path, key: str, value: str, words: str) -> None:
+def test_external_data_must_be_in_the_folder_and_long_enough(tmp_path: Path, key: str, value: str, words: str) -> None:
     source = with_data(tmp_path / "in")
     (tmp_path / "secret.data").write_bytes(b"\0" * 4096)
     (tmp_path / "in" / "link.data").symlink_to(tmp_path / "secret.data")
@@ -395,7 +395,7 @@ def test_external_data_must_lie_where_it_may_and_be_long_enough(tmp_path: Path, 
 
 
 def test_linked_data_is_read_where_onnxruntime_reads_it(tmp_path: Path) -> None:
-    """A download cache links the model and its data to files that lie together; hard links are common too."""
+    """A download cache links the model and its data to files in one folder. Hard links are common too."""
     source = with_data(tmp_path / "blobs")
     cache = tmp_path / "snapshot"
     cache.mkdir()
@@ -407,7 +407,7 @@ def test_linked_data_is_read_where_onnxruntime_reads_it(tmp_path: Path) -> None:
     assert weight.numpy()[5] == 5
 
 
-def test_handing_on_copies_byte_for_byte(tmp_path: Path) -> None:
+def test_copying_is_byte_for_byte(tmp_path: Path) -> None:
     source = with_data(tmp_path / "in", location="weights/model.data")
     (tmp_path / "out").mkdir()
     hand_on(source, tmp_path / "out" / "same.onnx")
@@ -418,7 +418,7 @@ def test_handing_on_copies_byte_for_byte(tmp_path: Path) -> None:
         hand_on(source, source)
 
 
-def test_handing_on_does_not_overwrite_the_data_of_another_model(tmp_path: Path) -> None:
+def test_copying_does_not_overwrite_the_data_of_another_model(tmp_path: Path) -> None:
     source = with_data(tmp_path / "in")
     other = with_data(tmp_path / "out", size=1 << 9).rename(tmp_path / "out" / "other.onnx")
     with pytest.raises(UsageError, match=r"data of other\.onnx"):
@@ -426,7 +426,7 @@ def test_handing_on_does_not_overwrite_the_data_of_another_model(tmp_path: Path)
     load(other)
 
 
-def test_a_temporary_file_runs_with_the_data_of_its_source(tmp_path: Path) -> None:
+def test_a_temporary_file_uses_the_data_of_its_source(tmp_path: Path) -> None:
     import onnxruntime
 
     source = with_data(tmp_path / "in")
@@ -440,8 +440,8 @@ def test_a_temporary_file_runs_with_the_data_of_its_source(tmp_path: Path) -> No
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_weight_without_data_is_written_as_it_is_whatever_it_claims(tmp_path: Path) -> None:
-    """Shared graphs have their weights taken out; nothing of the 4 TB that this one claims is moved or written."""
+def test_a_weight_without_data_is_written_unchanged_whatever_size_it_claims(tmp_path: Path) -> None:
+    """Shared graphs have their weights removed. Of the 4 TB that this weight claims, nothing is moved or written."""
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[N, M] x) => (float[N, M] y) { y = Mul (x, x) }'
     )

@@ -1,4 +1,4 @@
-"""What numpy folds is what onnx's reference evaluator says, bit for bit."""
+"""Folding with numpy gives bit for bit what onnx's reference evaluator gives."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
 
 @pytest.mark.parametrize("operator", ARITHMETIC)
 @given(data=st.data())
-def test_numpy_folds_as_the_evaluator_does(operator: str, data: st.DataObject) -> None:
-    """Shapes that broadcast, subnormal numbers, infinities and NaN among them; the type and the shape of the result, too."""
+def test_numpy_folds_like_the_evaluator(operator: str, data: st.DataObject) -> None:
+    """With broadcasting, subnormal numbers, infinities and NaN. Type and shape of the result are compared too."""
     dtype = data.draw(st.sampled_from(sorted(FLOATS, key=str)))
     shapes = data.draw(arrays.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=3)).input_shapes
     operands = [data.draw(arrays.arrays(dtype, shape)) for shape in shapes[: 2 if operator in BINARY else 1]]
@@ -31,8 +31,8 @@ def test_numpy_folds_as_the_evaluator_does(operator: str, data: st.DataObject) -
     np.testing.assert_array_equal(mine, other)
 
 
-def test_what_numpy_computes_otherwise_is_left_to_the_evaluator() -> None:
-    """Whole numbers are divided without a rest, and what has other attributes or types than was said is not folded."""
+def test_what_numpy_computes_differently_is_left_to_the_evaluator() -> None:
+    """Division of integers truncates. Operands that do not broadcast are not folded."""
     assert evaluate("Div", [np.array([-7]), np.array([2])], (), 1, 17)[0] == [-3]
     node = ir.node("Add", [ir.val("a"), ir.val("b")])
     assert folding.fold(node, [np.ones(2, np.float32), np.ones(3, np.float32)], 17) is None

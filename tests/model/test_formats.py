@@ -1,4 +1,4 @@
-"""Files that are no ONNX models are named for what they are, and what to give in their place is said."""
+"""Files that are not ONNX models are recognised, and the message says what to give instead."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ KINDS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize(("make", "what", "hint"), KINDS.values(), ids=KINDS.keys())
-def test_a_file_is_named_for_what_it_is(tmp_path: Path, make: Callable[[Path], object], what: str, hint: str) -> None:
+def test_the_format_of_a_file_is_named(tmp_path: Path, make: Callable[[Path], object], what: str, hint: str) -> None:
     path = tmp_path / "model.onnx"
     make(path)
     with pytest.raises(ModelError) as caught:
@@ -104,7 +104,7 @@ def test_a_file_is_named_for_what_it_is(tmp_path: Path, make: Callable[[Path], o
 
 
 def test_a_saved_model_is_known_by_its_name(tmp_path: Path) -> None:
-    """Its first field is a number, which an ONNX model may begin with, too."""
+    """Its first field is a number, and an ONNX model may begin with one too."""
     path = tmp_path / "saved_model.pb"
     path.write_bytes(b"\x08\x01\x12\x04\n\x02\x12\x00")
     with pytest.raises(ModelError, match="is a TensorFlow model"):

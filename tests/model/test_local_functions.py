@@ -1,4 +1,4 @@
-"""Types and shapes inside model-local functions: what all calls agree on, and nothing more."""
+"""Types and shapes inside model-local functions: only what all calls agree on."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def test_a_function_that_is_called_by_a_function() -> None:
     assert _inferred(text)["Tanh"].shape == ir.Shape([2, 8])
 
 
-def test_a_function_that_nobody_calls_stays_open() -> None:
+def test_an_uncalled_function_has_unknown_types() -> None:
     assert _inferred("agraph (float[2] a) => (float[2] y) { y = Neg(a) }")["Tanh"].dtype is None

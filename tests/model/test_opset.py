@@ -1,4 +1,4 @@
-"""Raising the opset changes operators, and nothing else that anyone can see."""
+"""Raising the opset changes operators, and nothing else that a user can observe."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_raised_model_computes_the_same(opset: int) -> None:
             np.testing.assert_array_equal(result, wanted)
 
 
-def test_names_and_metadata_stay() -> None:
+def test_names_and_metadata_are_kept() -> None:
     model = model_of(TEXT)
     for node in model.graph:
         node.metadata_props["from"] = node.op_type
@@ -65,13 +65,13 @@ def test_names_and_metadata_stay() -> None:
 
 
 def test_a_softmax_over_the_last_axis_is_not_flattened() -> None:
-    """Over the last axis the meanings before and after opset 13 agree, and a chain of reshapes would hide the operator."""
+    """Over the last axis, the meanings before and after opset 13 agree. Reshapes around it would hide the operator."""
     raised = raise_opset(model_of(TEXT.replace("axis = 1", "axis = -1")), 17)
     assert "Reshape" not in {node.op_type for node in raised.graph}
     assert next(node for node in raised.graph if node.op_type == "Softmax").attributes["axis"].as_int() == -1
 
 
-def test_what_the_converter_does_not_know_is_kept_out_of_its_way() -> None:
+def test_nodes_that_the_converter_does_not_know_are_kept_from_it() -> None:
     text = """<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1, "my" : 1]>
     g (float[2, 4] x, float[4] s) => (float[2, 4] y)
     {
@@ -97,7 +97,7 @@ F <to> (u) => (v) { two = Constant <value = float {2}> () m = ReduceMean <axes =
 
 
 def test_functions_are_raised_with_the_model() -> None:
-    """onnx's checker refuses a model whose functions mean another version of an operator than its graph."""
+    """onnx's checker refuses a model whose functions import an older operator version than its graph."""
     raised = ir.to_proto(raise_opset(model_of(FUNCTION), 21))
     (function,) = raised.functions
     assert [(o.domain, o.version) for o in function.opset_import] == [("", 21)]
@@ -107,8 +107,8 @@ def test_functions_are_raised_with_the_model() -> None:
 
 
 @pytest.mark.parametrize(("opset", "kept"), [(17, True), (18, False)])
-def test_an_attribute_of_the_caller_is_kept_or_the_reason(opset: int, kept: bool) -> None:
-    """The converter can't read it; ReduceMean is the same up to 17, and takes its axes as an input from 18."""
+def test_an_attribute_from_the_caller_is_kept_or_refused_with_a_reason(opset: int, kept: bool) -> None:
+    """The converter can't read it. ReduceMean is unchanged up to 17, and takes its axes as an input from 18."""
     model = model_of(FUNCTION.replace("F <to>", "F <along>").replace("<to = 1>", "<along = [1]>"))
     node = next(n for n in next(iter(model.functions.values())) if n.op_type == "ReduceMean")
     node.attributes["axes"] = ir.RefAttr("axes", "along", ir.AttributeType.INTS)
@@ -120,8 +120,8 @@ def test_an_attribute_of_the_caller_is_kept_or_the_reason(opset: int, kept: bool
             raise_opset(model, opset)
 
 
-def test_a_function_may_have_the_names_of_the_graph() -> None:
-    """A name means one thing in a graph and another one in a function: neither hides the other's type."""
+def test_a_function_and_the_graph_may_use_the_same_names() -> None:
+    """A name in a function and the same name in the graph are different values, with types of their own."""
     model = model_of(
         """<ir_version: 8, opset_import: ["" : 11, "local" : 1]>
         g (float[2, 4] x) => (float[2, 4] y, float[4, 2] z) <int64[2] shape = {4, 2}> { y = local.f (x) z = Reshape (x, shape) }
@@ -143,7 +143,7 @@ def test_weights_are_shared_and_not_copied() -> None:
     assert value.const_value is weight
 
 
-def test_a_raised_model_declares_what_the_file_declared(tmp_path: Path) -> None:
+def test_a_raised_model_keeps_the_declarations_of_the_file(tmp_path: Path) -> None:
     source = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(TEXT), source)
     model = load(source)
@@ -157,7 +157,7 @@ def test_a_raised_model_declares_what_the_file_declared(tmp_path: Path) -> None:
 
 
 def test_initializers_of_old_files_stay_constant() -> None:
-    """Up to IR version 3 an initializer is listed as an input; it may not become one that a caller can override."""
+    """Up to IR version 3 an initializer is listed as an input. Raising must not let a caller override it."""
     text = """<ir_version: 3, opset_import: ["" : 8]> g (float[4] x, float[4] w) => (float[4] y) <float[4] w = {1, 2, 3, 4}>
     { y = Mul (x, w) }"""
     raised = raise_opset(model_of(text), 17)
@@ -165,7 +165,7 @@ def test_initializers_of_old_files_stay_constant() -> None:
     assert "w" in raised.graph.initializers
 
 
-def test_lowering_and_the_impossible_are_errors() -> None:
+def test_lowering_the_opset_is_an_error() -> None:
     with pytest.raises(ModelError, match="cannot be brought"):
         raise_opset(model_of(TEXT), 11)
     with pytest.raises(ModelError, match="cannot be raised from opset 12 to 999"):

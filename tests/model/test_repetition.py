@@ -1,4 +1,4 @@
-"""What is said to repeat itself along its last axis does: for each way to compute a value, and its near relatives that don't."""
+"""A value that is reported to repeat along its last axis does: for each way to compute one, and similar ways that do not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_what_is_said_to_repeat_itself_does(case: tuple[str, bool | None, bool | None]) -> None:
+def test_values_reported_to_repeat_do(case: tuple[str, bool | None, bool | None]) -> None:
     text, twice, in_pairs = case
     proto = onnx.parser.parse_model(f"{HEADER} {{ {text} }}")
     model = ir.from_proto(proto)

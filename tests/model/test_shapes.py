@@ -1,4 +1,4 @@
-"""Inferred shapes are true, reach far, and are never written."""
+"""Inferred shapes are right, are found in difficult graphs, and are never written."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ sizes = st.one_of(st.integers(1, 5), st.sampled_from(["a", "b", "c", "2*a", "a +
 @example("c", "a + b", {"a": 1, "b": 1, "c": 1})
 @given(sizes, sizes, st.fixed_dictionaries({name: st.integers(1, 4) for name in "abc"}))
 def test_broadcasting_holds_for_every_size(left: int | str, right: int | str, bindings: dict[str, int]) -> None:
-    """Law: where two dimensions broadcast at run time, the inferred one is what they broadcast to, or is not known."""
+    """Law: the inferred dimension of a broadcast is what two dimensions give at run time, or is unknown."""
     a, b = (size if isinstance(size, int) else ir.SymbolicDim(size) for size in (left, right))
     result = broadcast_dim(ShapeInferenceContext(), a, b)
     at_a, at_b = (size if isinstance(size, int) else size.evaluate(bindings) for size in (a, b))
     if at_a == at_b or 1 in (at_a, at_b):
         assert result is not None
         size = result if isinstance(result, int) else result.evaluate(bindings)
-        symbols = {*"abc"} & {*str(a), *str(b)}  # the maximum of three is left open
+        symbols = {*"abc"} & {*str(a), *str(b)}  # the maximum of three is unknown
         assert size == max(at_a, at_b) or (not isinstance(size, int) and len(symbols) > 2)
 
 
@@ -54,7 +54,7 @@ def test_same_dim_is_reflexive_and_symmetric(left: int | str, right: int | str) 
 
 
 def test_each_size_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sizes behind convolutions are long, and a model is inferred again and again while it is fused."""
+    """The sizes behind convolutions are long expressions, and fusing infers a model many times."""
     parsed: list[str] = []
     parse = _symbolic_shapes._ExpressionParser.parse
     monkeypatch.setattr(_symbolic_shapes._ExpressionParser, "parse", lambda self: parsed.append(self.text) or parse(self))
@@ -95,7 +95,7 @@ def test_expressions_are_the_same_where_that_can_be_proved(left: str, right: str
 
 
 def test_lengths_after_many_convolutions_are_told_apart_without_simplifying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """sympy takes seconds to simplify the length of what seven strided convolutions leave of a sound."""
+    """sympy takes seconds to simplify the length of a sound after seven strided convolutions."""
 
     def simplify(*_: object, **__: object) -> None:
         raise AssertionError("simplified")
@@ -114,7 +114,7 @@ def test_two_symbols_do_not_broadcast_to_the_first() -> None:
 
 
 def test_a_maximum_does_not_grow_without_end() -> None:
-    """Along a residual stream unknown dimensions pile up, and sympy's Max costs their number squared."""
+    """Unknown dimensions accumulate along a residual stream. The cost of sympy's Max grows with their number squared."""
     context = ShapeInferenceContext({"": 17})
     a, b, c = map(ir.SymbolicDim, "abc")
     two = broadcast_dim(context, a, b)
@@ -125,7 +125,7 @@ def test_a_maximum_does_not_grow_without_end() -> None:
     assert three not in (a, b, c)
 
 
-def test_batches_of_a_fused_matmul_broadcast_as_those_of_a_matmul() -> None:
+def test_batches_of_a_fused_matmul_broadcast_like_those_of_a_matmul() -> None:
     inputs = "float[N, 2, 3, 4] a, float[M, 2, 5, 4] b"
     model = inferred("{ t = Transpose<perm = [0, 1, 3, 2]>(b) y = MatMul(a, t) }", inputs=inputs)
     fused = ir.from_onnx_text(
@@ -136,7 +136,7 @@ def test_batches_of_a_fused_matmul_broadcast_as_those_of_a_matmul() -> None:
     assert shape(fused, "y") == shape(model, "y") == ["Max(M, N)", 2, 3, 5]
 
 
-def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_asked_for() -> None:
+def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_requested() -> None:
     model = inferred(
         "{ a = Constant <value_ints = [0]> () b = Constant <value_ints = [5]> () c = Constant <value_ints = [1]> () "
         "y = Slice (x, a, b, c) }"
@@ -144,7 +144,7 @@ def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_asked_for() -> None
     assert shape(model, "y") == ["batch", "Min(5, seq)"]
 
 
-def test_a_slice_of_unknown_extent_leaves_the_other_axes_as_they_were() -> None:
+def test_a_slice_of_unknown_size_keeps_the_other_axes() -> None:
     model = inferred(
         "<int64[1] axes = {-2}> { y = Slice(x, starts, ends, axes) }",
         inputs="float[batch, 1, seq, 8] x, int64[1] starts, int64[1] ends",
@@ -173,7 +173,7 @@ def test_the_shape_test_that_torchscript_writes_before_expand() -> None:
     assert shape(model, "y") == [1, "batch", "seq"]
 
 
-def test_paddings_that_are_computed_are_followed() -> None:
+def test_computed_paddings_are_followed() -> None:
     model = inferred(
         """{
         pads = Constant <value = int64[2, 2] {1, 2, 3, 4}> ()
@@ -199,7 +199,7 @@ def test_a_dimension_multiplied_and_divided_is_itself() -> None:
 
 
 def test_stale_declarations_do_not_mislead() -> None:
-    """The batch size was made symbolic at the input alone; what the file still says about inner values is not true."""
+    """Only the input's batch size was made symbolic. The file's declarations of inner values are wrong."""
     model = ir.from_onnx_text(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[1, 4] y) <float[1, 4] a>
         { a = Relu (x) y = Exp (a) }"""
@@ -208,7 +208,7 @@ def test_stale_declarations_do_not_mislead() -> None:
     assert shape(model, "a") == ["batch", 4]
 
 
-def test_declarations_fill_what_inference_leaves_open() -> None:
+def test_declarations_fill_in_what_inference_does_not_know() -> None:
     model = ir.from_onnx_text(
         """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[batch, 4] x) => (y) <float[batch, 7] a>
         { a = my.Unknown (x) y = Exp (a) }"""
@@ -238,12 +238,12 @@ def test_nested_bodies_are_inferred() -> None:
         "{ y = Gather (x) }",
     ],
 )
-def test_an_odd_node_leaves_a_gap_and_the_rest_is_inferred(body: str) -> None:
+def test_an_unusual_node_leaves_a_gap_and_the_rest_is_inferred(body: str) -> None:
     model = inferred(body.replace("}", " rest = Relu (x) }"), inputs="float[2, 3] x")
     assert shape(model, "rest") == [2, 3]
 
 
-def test_what_was_inferred_is_put_aside_and_taken_back() -> None:
+def test_inferred_shapes_are_removed_and_restored() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[?, 4] x) => (float[?, 4] y) { a = Relu (x) y = Exp (a) }"""
     model = ir.from_onnx_text(text)
     before = ir.to_onnx_text(model)
@@ -257,7 +257,7 @@ def test_what_was_inferred_is_put_aside_and_taken_back() -> None:
     assert ir.to_onnx_text(model) == before
 
 
-def test_new_values_keep_nothing_and_new_outputs_what_was_declared() -> None:
+def test_new_values_keep_no_declaration_and_new_outputs_keep_theirs() -> None:
     model = inferred("{ a = Relu (x) y = Exp (a) }")
     old = model.graph.outputs[0]
     new = ir.node("Neg", [model.graph.inputs[0]])
@@ -272,8 +272,8 @@ def test_new_values_keep_nothing_and_new_outputs_what_was_declared() -> None:
         assert dims(model.graph.outputs[0]) is None
 
 
-def test_a_size_of_minus_one_is_open_and_stays_as_declared() -> None:
-    """Files by hand say -1 for "any", and onnxruntime takes it so."""
+def test_a_size_of_minus_one_is_unknown_and_kept_as_declared() -> None:
+    """Hand-written files use -1 for "any", and onnxruntime accepts it."""
     model = inferred("{ y = Neg(x) }", inputs="float[batch, 4] x")
     graph = ir.to_proto(model).graph
     graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
@@ -288,8 +288,8 @@ def test_a_size_of_minus_one_is_open_and_stays_as_declared() -> None:
 @pytest.mark.parametrize(
     ("opset", "scale", "result"), [(12, "float", "FLOAT"), (16, "float16", "FLOAT16"), (17, "float16", "FLOAT16")]
 )
-def test_layer_normalization_is_inferred_before_the_standard_has_it(opset: int, scale: str, result: str) -> None:
-    """onnxruntime takes it at every opset; its own has the dtype of the scale."""
+def test_layer_normalization_is_inferred_before_its_opset(opset: int, scale: str, result: str) -> None:
+    """onnxruntime takes it at every opset. SimplifiedLayerNormalization has the dtype of its scale."""
     inputs = f"float16[batch, 4] x, {scale}[4] s"
     model = inferred("{ z = LayerNormalization(x, s) y = Neg(z) }", inputs=inputs, opset=opset)
     (z,) = [value for value in values(model) if value.name == "z"]
@@ -298,7 +298,7 @@ def test_layer_normalization_is_inferred_before_the_standard_has_it(opset: int, 
 
 
 def test_a_vector_that_doubles_is_not_followed_element_by_element() -> None:
-    """Forty Concats of a shape with itself have more elements than any memory."""
+    """Forty Concats of a shape with itself would have more elements than fit in memory."""
     doubled = " ".join(f"c{i + 1} = Concat <axis = 0> (c{i}, c{i})" for i in range(40))
     model = inferred(f"{{ c0 = Shape (x) {doubled} y = Identity (c40) }}")
     assert shape(model, "c3") == [16]
@@ -306,7 +306,7 @@ def test_a_vector_that_doubles_is_not_followed_element_by_element() -> None:
 
 
 def test_an_expression_that_doubles_becomes_a_symbol() -> None:
-    """d · (d + 1), forty times: as text it has a million million characters."""
+    """d · (d + 1), repeated forty times: as text it would have 10¹² characters."""
     steps = " ".join(f"e{i} = Add (d{i}, one) d{i + 1} = Mul (d{i}, e{i})" for i in range(40))
     start = "zero = Constant <value_int = 0> () one = Constant <value_int = 1> () s = Shape (x) d0 = Gather <axis = 0> (s, zero)"
     axis = "a = Constant <value_ints = [0]> () u = Unsqueeze (d40, a)"
@@ -315,7 +315,7 @@ def test_an_expression_that_doubles_becomes_a_symbol() -> None:
     assert isinstance(size, str) and size.isidentifier()
 
 
-def test_a_power_in_a_size_is_a_name_and_not_worked_out() -> None:
+def test_a_power_in_a_size_is_not_computed() -> None:
     model = ir.from_onnx_text(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x) => (y) { t = Relu (x) y = Concat <axis = 1> (t, x) }'
     )
@@ -327,8 +327,8 @@ def test_a_power_in_a_size_is_a_name_and_not_worked_out() -> None:
         assert shape(model, "x")[0] == "9**9**9**9"
 
 
-def test_slice_and_topk_had_attributes_once() -> None:
-    """Before opset 10; PaddlePaddle exports opset 9, and cuts shapes with Slice."""
+def test_slice_and_topk_take_attributes_before_opset_10() -> None:
+    """PaddlePaddle exports opset 9, and slices shapes."""
     model = inferred(
         """{
         last = Slice <axes = [1], starts = [-3], ends = [9223372036854775807]> (x)
@@ -349,8 +349,8 @@ def test_slice_and_topk_had_attributes_once() -> None:
     assert not gaps(model)
 
 
-def test_a_gap_is_where_something_begins_to_be_unknown() -> None:
-    """Not the nodes behind it, and not a size that only the run tells."""
+def test_a_gap_is_the_first_unknown_value() -> None:
+    """Later nodes are not gaps, and neither is a size that is known only at run time."""
     model = ir.from_onnx_text(
         """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]> g (float[n, 4] x, bool c, float w) => (y, z, u) {
         a = com.acme.Mystery (x)
@@ -380,7 +380,7 @@ def test_an_input_without_a_shape_is_a_gap() -> None:
     assert (gap.node, gap.reason, gap.change) == ("x", "the input declares no shape", "declare the shape of `x`")
 
 
-def test_what_a_rule_stumbles_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_an_inference_rule_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = registry.get("", "Relu", version=17)
 
     def stumbles(*_: object) -> None:

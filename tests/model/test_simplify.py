@@ -1,4 +1,4 @@
-"""Partial evaluation gives the same model with less to run: what it computes is exact, and what it does not know stays."""
+"""Partial evaluation gives the same model with fewer nodes: what it computes is exact, and unknown values stay."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("body", "left"), CASES.values(), ids=CASES)
-def test_what_is_known_is_decided_and_the_model_gives_the_same(body: str, left: dict[str, int]) -> None:
+def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left: dict[str, int]) -> None:
     proto = parsed(body)
     found, written = simplified(proto)
     assert operators(written) == left and found
@@ -98,13 +98,13 @@ def test_what_is_known_is_decided_and_the_model_gives_the_same(body: str, left: 
     ],
     ids=["a free size", "two free sizes in other places", "a Cast that rounds", "arithmetic on floats"],
 )
-def test_what_is_not_known_or_would_round_otherwise_stays(body: str) -> None:
+def test_unknown_or_differently_rounded_values_stay(body: str) -> None:
     proto = parsed(body)
     found, written = simplified(proto)
     assert found == NOTHING and operators(written) == operators(proto)
 
 
-def test_an_initializer_that_is_an_input_is_no_constant() -> None:
+def test_an_initializer_that_is_an_input_is_not_constant() -> None:
     body = """y = If(c) <then_branch = a () => (float[A, B, C] t) { t = Relu(x) },
                          else_branch = b () => (float[A, B, C] t) { t = Neg(x) }>"""
     overridable = parsed(body, f"{X}, bool c", weights="bool c = {1}")
@@ -112,8 +112,8 @@ def test_an_initializer_that_is_an_input_is_no_constant() -> None:
     assert simplified(parsed(body, weights="bool c = {1}"))[0].branches == 1
 
 
-def test_what_is_large_is_not_stored() -> None:
-    """A file does not grow by what a node makes of a few numbers."""
+def test_large_results_are_not_stored() -> None:
+    """A node that expands a few numbers does not make the file larger."""
     proto = parsed("n = Constant<value = int64[1] {4096}>() z = ConstantOfShape(n) y = Add(x, z)", "float[4096] x", "float[A] y")
     assert simplified(proto)[0] == NOTHING
 
@@ -128,7 +128,7 @@ def test_quantized_weights_stay_quantized() -> None:
     assert simplified(proto)[0] == NOTHING
 
 
-def test_a_branch_that_has_names_of_another_one_keeps_values_apart() -> None:
+def test_branches_with_equal_names_keep_their_values_apart() -> None:
     proto = parsed(
         """s = Shape(x) r = Size(s) three = Constant<value = int64 {3}>() is = Equal(r, three)
         p = If(is) <then_branch = a () => (float[A, B, C] t) { t = Relu(x) },
@@ -149,8 +149,8 @@ def test_a_branch_that_has_names_of_another_one_keeps_values_apart() -> None:
 def test_a_reshape_of_gathered_sizes_gives_the_same_for_every_batch(
     order: list[int], known: set[int], rows: int, zero: bool
 ) -> None:
-    """Whichever dimensions are symbols, and also where one of them is zero."""
-    assume(zero or rows or order == [0, 1, 2])  # elsewhere a zero would copy another dimension
+    """Whichever dimensions are symbolic, and also if one of them is zero."""
+    assume(zero or rows or order == [0, 1, 2])  # in other places a zero would copy another dimension
     sizes = {0: rows, 1: 4, 2: 6}
     declared = ", ".join(str(sizes[axis]) if axis in known else f"D{axis}" for axis in range(3))
     picks = " ".join(f"i{axis} = Constant<value = int64[1] {{{axis}}}>() g{axis} = Gather(s, i{axis})" for axis in range(3))
@@ -162,8 +162,8 @@ def test_a_reshape_of_gathered_sizes_gives_the_same_for_every_batch(
     assert np.array_equal(run(proto, feeds)[0], run(written, feeds)[0])
 
 
-def test_what_a_file_declares_of_other_values_than_inputs_proves_nothing() -> None:
-    """A file says that one row is left, as it was when the model was traced; onnxruntime takes that for a hint."""
+def test_only_declared_input_shapes_are_trusted() -> None:
+    """The file declares one row for an inner value, as it was when traced. onnxruntime treats that as a hint."""
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (bool[N] kept, float[N, 4] x) => (float[1, 4] y) <float[1, 4] some> {
             some = Compress<axis = 0>(x, kept) s = Shape(some) all = Constant<value = int64[1] {-1}>()

@@ -1,4 +1,4 @@
-"""Laws of making a model static: it computes the same at those shapes, its interface stays, and its shape arithmetic is gone."""
+"""Laws of making a model static: it computes the same at those shapes, keeps its interface and has no shape arithmetic."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_real_export_computes_the_same_without_shape_arithmetic(name: str, bat
 
 @settings(max_examples=25)
 @given(batch=st.integers(1, 9), length=st.integers(1, 9))
-def test_every_size_gives_what_the_free_model_gives(batch: int, length: int) -> None:
+def test_every_size_gives_what_the_dynamic_model_gives(batch: int, length: int) -> None:
     text = """g (float[b, s, 4] x) => (float[n, 2] y, int64[1] size) {
         shape = Shape (x) zero = Constant <value_ints: ints = [0]> () b = Gather (shape, zero)
         minus = Constant <value_ints: ints = [-1]> () two = Constant <value_ints: ints = [2]> ()
@@ -64,20 +64,20 @@ def test_every_size_gives_what_the_free_model_gives(batch: int, length: int) -> 
     assert {node.op_type for node in static.graph} <= {"Constant", "Reshape"}
 
 
-def test_dimensions_of_one_name_are_fixed_together() -> None:
+def test_dimensions_of_one_name_get_one_size() -> None:
     static = model("g (float[b, s] x, float[b, past] p, float[b, t] m) => (float[b, q] y) { y = Concat <axis = 1> (x, p, m) }")
     static.graph.inputs[2].shape = ir.Shape(["b", "past + s"])
     fix_dimensions(static, {"x": (2, 3), "p": (2, 4)})
     assert [str(value.shape) for value in (*static.graph.inputs, *static.graph.outputs)] == ["[2,3]", "[2,4]", "[2,7]", "[2,q]"]
 
 
-def test_what_no_shape_fixes_stays_free() -> None:
+def test_dimensions_without_a_given_size_stay_dynamic() -> None:
     static = model("g (float[b, s] x, float[c, s] p) => (float[b, s] y) { y = Identity (x) }")
     specialize(static, {"x": (2, 3)})
     assert str(static.graph.inputs[1].shape) == "[c,3]"
 
 
-def test_what_a_body_captures_is_folded_too() -> None:
+def test_captures_of_a_body_are_folded_too() -> None:
     text = """g (float[b, 4] x, bool c) => (float[r, 4] y) {
         shape = Shape (x)
         y = If (c) <then_branch = t () => (float[r, 4] a) { a = Expand (x, shape) },
@@ -89,14 +89,14 @@ def test_what_a_body_captures_is_folded_too() -> None:
     assert "Shape" not in {node.op_type for node in static.graph.all_nodes()}
 
 
-def test_an_output_that_is_constant_keeps_its_name() -> None:
+def test_a_constant_output_keeps_its_name() -> None:
     static = model("g (float[b, 4] x) => (int64[2] y) { y = Shape (x) }")
     specialize(static, {"x": (3, 4)})
     assert [value.name for value in static.graph.outputs] == ["y"]
     assert run(static, {"x": np.zeros((3, 4), np.float32)})[0].tolist() == [3, 4]
 
 
-def test_what_can_be_overridden_is_not_constant() -> None:
+def test_an_overridable_initializer_is_not_constant() -> None:
     static = model("g (float[b] x, float[1] w) => (float[b] y) <float[1] w = {2}> { v = Add (w, w) y = Mul (x, v) }")
     specialize(static, {"x": (2,)})
     assert run(static, {"x": np.ones(2, np.float32), "w": np.array([5], np.float32)})[0].tolist() == [10, 10]

@@ -1,4 +1,4 @@
-"""What stands in the place of the library's questions to sympy answers as they do."""
+"""Functions that replace the library's calls of sympy give the same answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> ir.Model:
     return load(tmp_path / "computed.onnx")
 
 
-def test_the_names_in_all_dimensions_are_those_that_the_library_finds(model: ir.Model) -> None:
+def test_the_names_in_all_dimensions_equal_those_of_the_library(model: ir.Model) -> None:
     symbolic.install()
     ours = _engine._constraints.collect_symbol_names
     assert ours is not _constraints.collect_symbol_names
@@ -47,7 +47,7 @@ def test_the_names_in_all_dimensions_are_those_that_the_library_finds(model: ir.
     assert ours(model.graph) == _constraints.collect_symbol_names(model.graph)
 
 
-def test_shapes_are_those_of_the_library_asked_for_everything(model: ir.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_equal_those_of_the_library(model: ir.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     infer_shapes(model)
     ours = {value.name: str(value.shape) for node in model.graph.all_nodes() for value in node.outputs}
     monkeypatch.setattr(_engine, "_constraints", _constraints)

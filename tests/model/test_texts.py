@@ -1,4 +1,4 @@
-"""Strings that are not UTF-8 are readable inside, and come back as they were: laws of the form, and every place of a model."""
+"""Strings that are not UTF-8 are readable text inside the program and are written as the original bytes."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def latin(text: str, path: Path) -> Path:
 
 
 @given(st.binary())
-def test_any_bytes_come_back(raw: bytes) -> None:
+def test_any_bytes_survive_a_round_trip(raw: bytes) -> None:
     text = readable(raw)
     assert original(text) == raw
     assert text.encode().decode() == text
 
 
 @given(st.text())
-def test_text_without_the_mark_is_what_it_says(text: str) -> None:
+def test_text_without_the_escape_is_unchanged(text: str) -> None:
     raw = text.encode(errors="replace")
     assert (readable(raw) == raw.decode()) == (MARK not in text)
 
 
 @given(st.lists(st.one_of(st.binary(), st.just(MARK.encode()))))
 def test_parts_may_be_joined(parts: list[bytes]) -> None:
-    """A name that is made of readable names has the bytes of a name that was made of theirs."""
+    """A name made by joining escaped names has the bytes of the joined originals."""
     assert original("_".join(map(readable, parts))) == b"_".join(parts)
 
 
@@ -73,7 +73,7 @@ def test_no_string_of_a_read_model_is_bytes(tmp_path: Path) -> None:
     assert LATIN not in proto.SerializeToString()
 
 
-def test_all_strings_are_put_back(tmp_path: Path) -> None:
+def test_all_strings_are_written_as_the_original_bytes(tmp_path: Path) -> None:
     path = latin(EVERYWHERE, tmp_path / "m.onnx")
     proto = onnx.load(path)
     content = proto.SerializeToString(deterministic=True)
@@ -83,7 +83,7 @@ def test_all_strings_are_put_back(tmp_path: Path) -> None:
     assert proto.SerializeToString(deterministic=True) == content
 
 
-def test_a_model_is_saved_as_its_twin_in_utf_8_is(tmp_path: Path) -> None:
+def test_a_model_is_saved_like_the_same_model_in_utf_8(tmp_path: Path) -> None:
     twin = save_text(EVERYWHERE, tmp_path / "twin.onnx")
     path = latin(EVERYWHERE, tmp_path / "m.onnx")
     for source in (twin, path):
@@ -94,7 +94,7 @@ def test_a_model_is_saved_as_its_twin_in_utf_8_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [MARK, f"{MARK}e9", f"a{MARK}{MARK}"])
-def test_a_name_that_looks_escaped_stays_itself(tmp_path: Path, text: str) -> None:
+def test_a_name_that_looks_escaped_is_unchanged(tmp_path: Path, text: str) -> None:
     model = onnx.parser.parse_model(EVERYWHERE)
     model.graph.node[0].name = text
     onnx.save(model, tmp_path / "m.onnx")

@@ -1,4 +1,4 @@
-"""Model files without their large weights: what is left out is known by its place, and nothing else changes."""
+"""Reading model files without their large weights: the place of omitted data is known, and nothing else differs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _model(weights: list[TensorProto]) -> onnx.ModelProto:
 
 @given(st.lists(tensors, max_size=6))
 def test_the_outline_is_the_model_without_its_large_weights(weights: list[TensorProto]) -> None:
-    """All that is left out is the data of large weights, and it lies where the outline says."""
+    """Only the data of large weights is missing, and it is at the place in the file that the index gives."""
     model = _model(weights)
     data = model.SerializeToString()
     content, extents = outlined(data)
@@ -66,8 +66,8 @@ def test_the_outline_is_the_model_without_its_large_weights(weights: list[Tensor
 
 
 @given(st.lists(tensors, max_size=6), st.randoms(use_true_random=False))
-def test_filling_puts_data_where_words_stand(weights: list[TensorProto], random: object) -> None:
-    """Words in the place of data, filled, give the file that the model with the data is, byte for byte."""
+def test_filling_inserts_data_in_place_of_placeholders(weights: list[TensorProto], random: object) -> None:
+    """A file with placeholders, filled, equals byte for byte the file of the model with the data."""
     model = _model(weights)
     whole = model.SerializeToString(deterministic=True)
     data: dict[bytes, bytes] = {}
@@ -80,8 +80,8 @@ def test_filling_puts_data_where_words_stand(weights: list[TensorProto], random:
 
 
 @given(st.binary(max_size=400), st.integers(0, 300))
-def test_protobuf_reads_of_the_outline_what_it_reads_of_the_file(noise: bytes, cut: int) -> None:
-    """Of damaged files, too, where they are not refused."""
+def test_protobuf_reads_the_same_from_the_index_as_from_the_file(noise: bytes, cut: int) -> None:
+    """Damaged files that are not refused are included."""
     damaged = _model([_tensor(3, np.float32, True, "")]).SerializeToString()[:cut] + noise
     try:
         content, extents = outlined(damaged)
@@ -98,8 +98,8 @@ def _parsed(data: bytes) -> onnx.ModelProto | None:
         return None
 
 
-def test_a_weight_in_its_file_survives_the_file(tmp_path: Path) -> None:
-    """A model that was loaded can be written after its file was renamed over or removed, as before."""
+def test_a_loaded_model_can_be_written_after_its_file_is_gone(tmp_path: Path) -> None:
+    """After its file was replaced or removed, a loaded model is written as before."""
     weight = numpy_helper.from_array(np.arange(LARGE, dtype=np.float32))
     first, second = tmp_path / "first.onnx", tmp_path / "second.onnx"
     onnx.save(_model([weight]), first)
@@ -110,8 +110,8 @@ def test_a_weight_in_its_file_survives_the_file(tmp_path: Path) -> None:
     assert np.array_equal(numpy_helper.to_array(onnx.load(second).graph.initializer[0]), np.arange(LARGE, dtype=np.float32))
 
 
-def test_two_models_of_a_file_share_what_was_read(tmp_path: Path) -> None:
-    """The weights of a file are in memory once, however often it is loaded, and nobody can change them there."""
+def test_two_models_of_a_file_share_their_weights(tmp_path: Path) -> None:
+    """The weights of a file are in memory once, however often it is loaded, and they are read-only."""
     path = tmp_path / "model.onnx"
     onnx.save(_model([numpy_helper.from_array(np.ones(LARGE, np.float32))]), path)
     arrays = [load(path).graph.initializers["w0"].const_value.numpy() for _ in range(2)]
@@ -120,8 +120,8 @@ def test_two_models_of_a_file_share_what_was_read(tmp_path: Path) -> None:
         arrays[0][0] = 2
 
 
-def test_a_file_that_changes_is_told_of(tmp_path: Path) -> None:
-    """Weights of another file than the one that was loaded would be wrong ones."""
+def test_a_changed_file_is_an_error(tmp_path: Path) -> None:
+    """The weights of the changed file would be wrong for the loaded model."""
     path = tmp_path / "model.onnx"
     onnx.save(_model([numpy_helper.from_array(np.ones(LARGE, np.float32))]), path)
     model = load(path)
@@ -132,7 +132,7 @@ def test_a_file_that_changes_is_told_of(tmp_path: Path) -> None:
 
 
 def test_of_two_weights_of_one_name_the_last_counts(tmp_path: Path) -> None:
-    """As onnxruntime has it, whether the last is large or small."""
+    """onnxruntime does the same, whether the last one is large or small."""
     weights = [numpy_helper.from_array(np.full(LARGE, value, np.float32)) for value in (1, 2)]
     model = _model(weights)
     for tensor in model.graph.initializer:
@@ -143,8 +143,8 @@ def test_of_two_weights_of_one_name_the_last_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["fewer", "more"])
-def test_large_weights_have_as_many_bytes_as_their_shape_asks_for(tmp_path: Path, change: str) -> None:
-    """A weight that is left out is measured, too."""
+def test_large_weights_have_the_number_of_bytes_of_their_shape(tmp_path: Path, change: str) -> None:
+    """The size of an omitted weight is checked too."""
     model = _model([numpy_helper.from_array(np.ones(LARGE, np.float32))])
     model.graph.initializer[0].dims[0] += 1 if change == "fewer" else -1
     path = tmp_path / "model.onnx"

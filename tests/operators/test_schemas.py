@@ -1,4 +1,4 @@
-"""Operator schemas: history, defaults, onnxruntime's own operators."""
+"""Operator schemas: history, defaults and onnxruntime's own operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_subgraph import operators
 from onnx_subgraph.operators import AttributeSpec, Formal
 
 
-def test_a_schema_is_that_of_its_opset() -> None:
+def test_the_schema_depends_on_the_opset() -> None:
     before, after = operators.schema("ReduceMean", "", 17), operators.schema("ReduceMean", "", 18)
     assert before is not None
     assert after is not None
@@ -60,7 +60,7 @@ def test_inputs_have_names_options_and_types() -> None:
     assert isinstance(concat.inputs[0], Formal)
 
 
-def test_what_is_unknown_or_withdrawn_has_no_schema() -> None:
+def test_an_unknown_or_withdrawn_operator_has_no_schema() -> None:
     assert operators.schema("Gelu", "", 19) is None
     assert operators.schema("Upsample", "", 10) is None
     assert operators.schema("Upsample", "", 9) is not None
@@ -89,7 +89,7 @@ def test_every_operator_of_the_standard_agrees_with_onnx() -> None:
         assert schema.min_inputs <= schema.max_inputs
 
 
-def test_the_table_says_where_it_comes_from() -> None:
+def test_the_table_names_its_source() -> None:
     table = json.loads((Path(operators.__file__).parent / "contrib.json").read_text(encoding="utf-8"))
     assert table["onnxruntime"].count(".") == 2
     assert set(table["operators"]) == {"", "com.microsoft"}

@@ -1,4 +1,4 @@
-"""A pack with a library of custom operators, as docs/own-operators.md builds it, and models to use it on."""
+"""A pack with a library of custom operators, built as docs/own-operators.md describes, and models that use it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ net (float[batch,1,8,8] x) => (y)
 
 
 def built(target: Path, change: tuple[str, str] = ("", "")) -> Path:
-    """The library of the example, with a change of its source."""
+    """The library of the example, with a change in its source."""
     if next(compilers(), None) is None:
         pytest.skip("there is no C compiler here")
     text = (EXAMPLE / "my_ops.c").read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, with an error: the shift is taken away."""
+    """The same library with an error: it subtracts the shift."""
     return built(tmp_path_factory.mktemp("wrong") / "my_ops.so", ("+ in[SHIFT]", "- in[SHIFT]"))
 
 

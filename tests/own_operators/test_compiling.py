@@ -1,4 +1,4 @@
-"""`onnx-subgraph kernels --compile`: a library of one's own, with the compiler of ours."""
+"""`onnx-subgraph kernels --compile`: a user's library, built with the compiler for our kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def compiler() -> None:
         pytest.skip("there is no C compiler here")
 
 
-def test_the_library_exports_what_onnxruntime_asks_for(run: Run, tmp_path: Path) -> None:
+def test_the_library_exports_the_function_that_onnxruntime_needs(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "my_ops.so"
     told = run("kernels", "--compile", EXAMPLE / "my_ops.c", "-o", target)
     assert (told.code, told.out) == (0, f"built {target}\n")
@@ -34,7 +34,7 @@ def test_several_files_make_one_library(run: Run, tmp_path: Path) -> None:
     assert ctypes.CDLL(str(target)).two() == 2
 
 
-def test_what_the_compiler_says_is_shown_and_the_old_library_stays(run: Run, tmp_path: Path) -> None:
+def test_compiler_errors_are_shown_and_the_old_library_stays(run: Run, tmp_path: Path) -> None:
     source, target = tmp_path / "wrong.c", tmp_path / "mine.so"
     source.write_text("int answer(void) { return forty_two; }\n", encoding="utf-8")
     target.write_bytes(b"old")

@@ -1,4 +1,4 @@
-"""Types and shapes of unknown operators are those that they have in every run, as far as runs can show them."""
+"""Types and shapes of unknown operators are found by running the model; a size is kept only if runs support it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.own_operators.conftest import HOLDS_ONE, save
 
 
 def found(text: str, library: Path, tmp_path: Path, **options: object) -> ir.Value:
-    """The result of the unknown operator, after it was looked for."""
+    """The result of the unknown operator after its shape was found."""
     path = save(text, tmp_path / "model.onnx")
     model = load(path)
     infer_shapes(model)
@@ -30,17 +30,17 @@ def found(text: str, library: Path, tmp_path: Path, **options: object) -> ir.Val
 
 
 def is_open(dim: int | ir.SymbolicDim) -> bool:
-    """Whether nothing is known of a dimension, whatever inference calls it."""
+    """Whether a dimension is unknown, whatever name inference gives it."""
     return isinstance(dim, ir.SymbolicDim) and (dim.value is None or dim.value.startswith("_d"))
 
 
-def test_a_dimension_is_the_one_of_the_input_that_it_equals(library: Path, tmp_path: Path) -> None:
+def test_a_dimension_that_follows_an_input_gets_its_name(library: Path, tmp_path: Path) -> None:
     value = found(HOLDS_ONE, library, tmp_path)
     assert (value.dtype, str(value.shape)) == (ir.DataType.FLOAT, "[batch,4,4,4]")
 
 
-def test_a_dimension_that_equals_none_stays_open(library: Path, tmp_path: Path) -> None:
-    """Half of the height, rounded up, is no dimension of the inputs."""
+def test_a_dimension_that_equals_no_input_dimension_stays_unknown(library: Path, tmp_path: Path) -> None:
+    """Half of the height, rounded up, is not a dimension of an input."""
     value = found(HOLDS_ONE.replace("float[batch,1,8,8]", "float[1,1,height,8]"), library, tmp_path)
     assert value.shape is not None
     assert (value.shape[0], value.shape[1], value.shape[3]) == (1, 4, 4)
@@ -48,8 +48,8 @@ def test_a_dimension_that_equals_none_stays_open(library: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("batch", ["batch", "2"])
-def test_one_run_shows_a_rank_and_no_size(batch: str, library: Path, tmp_path: Path) -> None:
-    """Not even where the inputs are of one size: what an operator gives may depend on what it reads."""
+def test_one_run_shows_the_rank_but_no_size(batch: str, library: Path, tmp_path: Path) -> None:
+    """Also with fixed input sizes: the output's size may depend on the input's values."""
     feeds = tmp_path / "feeds.npz"
     np.savez(feeds, x=np.ones((2, 1, 8, 8), np.float32))
     value = found(HOLDS_ONE.replace("[batch,", f"[{batch},"), library, tmp_path, inputs=feeds)
@@ -66,7 +66,7 @@ def test_a_model_that_does_not_run_stays_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("domain", ["com.microsoft", "onnx_subgraph", ""])
-def test_operators_that_somebody_knows_are_not_asked(domain: str) -> None:
+def test_known_operators_are_not_run(domain: str) -> None:
     model = ir.from_onnx_text(
         f'<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "onnx_subgraph" : 1]> '
         f"g (float[2] x) => (y) {{ y = {domain + '.' if domain else ''}Unheard (x) }}"

@@ -1,4 +1,4 @@
-"""Libraries of custom operators that the user names: models that hold their operators are fused and verified like any other."""
+"""Libraries of custom operators that the user names: models with these operators are fused and verified like any other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = np.random.default_rng(0).standard_normal((2, 1, 8, 8)).astype(np.float32)
 
 @pytest.fixture
 def holding(tmp_path: Path) -> Path:
-    """A model that holds an operator of the library."""
+    """A model with an operator of the library."""
     return save(HOLDS_ONE, tmp_path / "holding.onnx")
 
 
@@ -36,8 +36,8 @@ def outputs(path: Path, library: Path) -> np.ndarray:
     return np.asarray(onnxruntime.InferenceSession(path, options).run(None, {"x": X})[0])
 
 
-def test_a_model_that_holds_an_operator_is_fused_around_it(run: Run, holding: Path, library: Path, tmp_path: Path) -> None:
-    """The GELU reads what the operator gives: its type and shape are found by running."""
+def test_a_model_with_such_an_operator_is_fused_around_it(run: Run, holding: Path, library: Path, tmp_path: Path) -> None:
+    """The GELU reads the operator's output, whose type and shape are found by running."""
     output = tmp_path / "out.onnx"
     told = run("fuse", holding, "-o", output, "--sites", "--custom-op-library", library, "--json")
     assert (told.code, told.json["verification"]["verdict"]) == (0, "equivalent"), told.err
@@ -47,13 +47,13 @@ def test_a_model_that_holds_an_operator_is_fused_around_it(run: Run, holding: Pa
     np.testing.assert_allclose(outputs(output, library), outputs(holding, library), rtol=1e-5, atol=1e-6)
 
 
-def test_shapes_that_were_found_are_not_written_as_declared(run: Run, holding: Path, library: Path, tmp_path: Path) -> None:
+def test_shapes_found_by_running_are_not_written(run: Run, holding: Path, library: Path, tmp_path: Path) -> None:
     run("fuse", holding, "-o", tmp_path / "out.onnx", "--custom-op-library", library)
     (declared,) = onnx.load(tmp_path / "out.onnx").graph.output
     assert not declared.type.tensor_type.HasField("shape")
 
 
-def test_without_its_library_nothing_is_loaded_and_nothing_can_be_told(run: Run, holding: Path) -> None:
+def test_without_its_library_the_model_can_not_be_verified(run: Run, holding: Path) -> None:
     told = run("verify", holding, holding, "--json")
     assert (told.code, told.json["verdict"]) == (2, "not-run")
     assert "com.mylib:ConvBN" in told.json["reason"]
@@ -79,13 +79,13 @@ def test_every_command_that_runs_models_takes_it(run: Run, holding: Path, librar
 
 @pytest.fixture
 def declaring(tmp_path: Path) -> Path:
-    """The same, and says the type of its output."""
+    """The same, with a declared output type."""
     return save(HOLDS_ONE.replace("=> (y)", "=> (float[batch,4,4,4] y)"), tmp_path / "declaring.onnx")
 
 
 @pytest.mark.parametrize("isolated", ["--isolated", "--no-isolated"])
-def test_engines_hold_it(run: Run, declaring: Path, library: Path, tmp_path: Path, isolated: str) -> None:
-    """The region with the operator is compiled by a session of its own, in this process or in another."""
+def test_engines_run_it(run: Run, declaring: Path, library: Path, tmp_path: Path, isolated: str) -> None:
+    """A session of the engine compiles the region with the operator, in this process or in another."""
     output = tmp_path / "parts.onnx"
     options = ("--backend", "onnxruntime", "--min-nodes", 1, "--gain", "inf", isolated)
     told = run("partition", declaring, "-o", output, *options, "--custom-op-library", library)
@@ -95,10 +95,10 @@ def test_engines_hold_it(run: Run, declaring: Path, library: Path, tmp_path: Pat
     np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(declaring, library), rtol=1e-5, atol=1e-6)
 
 
-def test_a_backend_that_does_not_know_it_runs_what_lies_beside_it(
+def test_onnxruntime_runs_an_operator_that_the_backend_does_not_know(
     run: Run, declaring: Path, library: Path, tmp_path: Path
 ) -> None:
-    """Between the engines onnxruntime runs the operator; the type of what crosses is found by running, and written."""
+    """It runs between the engines. The types of values that cross are found by running, and written."""
     output = tmp_path / "parts.onnx"
     options = ("--backend", "reference", "--gain", "inf", "--custom-op-library", library)
     told = run("partition", declaring, "-o", output, *options, "--json")
@@ -108,7 +108,7 @@ def test_a_backend_that_does_not_know_it_runs_what_lies_beside_it(
     np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(declaring, library), rtol=1e-5, atol=1e-6)
 
 
-def test_a_file_that_is_no_library_is_named(run: Run, holding: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library_is_named(run: Run, holding: Path, tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("no library", encoding="utf-8")
     told = run("fuse", holding, "-o", tmp_path / "out.onnx", "--custom-op-library", text)
@@ -118,15 +118,15 @@ def test_a_file_that_is_no_library_is_named(run: Run, holding: Path, tmp_path: P
         verify(holding, holding, custom_op_libraries=["no.so"])
 
 
-def test_libraries_are_of_the_run_that_names_them(library: Path) -> None:
-    """Law: within a block the libraries of all blocks around it, each once; outside none."""
+def test_libraries_are_registered_only_within_their_block(library: Path) -> None:
+    """Law: in a block, the libraries of all enclosing blocks, each once; outside, none."""
     assert custom_ops.libraries() == ()
     with with_libraries([library]), with_libraries([library]):
         assert custom_ops.libraries() == (library,)
     assert custom_ops.libraries() == ()
 
 
-def test_a_session_has_the_libraries_that_its_settings_name(holding: Path, library: Path, tmp_path: Path) -> None:
+def test_a_session_uses_the_libraries_of_its_settings(holding: Path, library: Path, tmp_path: Path) -> None:
     settings = SessionSettings(libraries=library, cache=tmp_path / "cache", strict=True)
     for again in (False, True):
         session = InferenceSession(holding, settings=settings)
@@ -134,9 +134,7 @@ def test_a_session_has_the_libraries_that_its_settings_name(holding: Path, libra
         np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(holding, library), rtol=1e-5, atol=1e-6)
 
 
-def test_another_library_under_the_same_name_is_another_preparation(
-    holding: Path, library: Path, wrong: Path, tmp_path: Path
-) -> None:
+def test_a_changed_library_of_the_same_name_is_prepared_again(holding: Path, library: Path, wrong: Path, tmp_path: Path) -> None:
     named = tmp_path / "mine.so"
     settings = SessionSettings(libraries=named, cache=tmp_path / "cache", strict=True)
     for content in (library, wrong):
@@ -168,7 +166,7 @@ def test_under_the_hook_the_libraries_of_the_program_are_used(holding: Path, lib
 
 
 def test_the_plain_model_needs_no_library(run: Run, library: Path, tmp_path: Path) -> None:
-    """A library that no operator is of changes nothing."""
+    """A library whose operators the model does not use changes nothing."""
     plain = save(CONV_BN, tmp_path / "plain.onnx")
     for name, options in (("with", ("--custom-op-library", library)), ("without", ())):
         assert run("fuse", plain, "-o", tmp_path / f"{name}.onnx", *options).code == 0

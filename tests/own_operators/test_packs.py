@@ -1,4 +1,4 @@
-"""What a `pack.yaml` says is acted on, and an installed pack is known by its name."""
+"""The keys of a `pack.yaml` take effect, and an installed pack is found by its name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def install(site: Path, package: str, name: str = "my-ops") -> None:
 
 @pytest.fixture
 def installed(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The pack of the example in a package that is installed: its folder."""
+    """The folder of the example's pack, inside an installed package."""
     site = tmp_path / "site"
     folder = site / NAME
     shutil.copytree(pack, folder)
@@ -56,7 +56,7 @@ def installed(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         (">=1.22", "1.22.0+cu12", True),
     ],
 )
-def test_versions_are_numbers(specifier: str, version: str, taken: bool) -> None:
+def test_versions_are_compared_as_numbers(specifier: str, version: str, taken: bool) -> None:
     assert Pack("sample", Path(), onnxruntime=specifier).takes(version) is taken
 
 
@@ -77,7 +77,7 @@ def test_the_model_is_raised_to_the_opset_that_a_pack_asks_for(model: Path, libr
     assert imports == {"": 18, "com.mylib": 2}
 
 
-def test_an_older_version_of_the_domain_is_a_reason(library: Path, tmp_path: Path) -> None:
+def test_an_older_version_of_the_domain_is_refused_with_a_reason(library: Path, tmp_path: Path) -> None:
     patterns = mine(tmp_path, FORMULA, "opsets: {com.mylib: 2}")
     older = save(CONV_BN.replace('["" : 17]', '["" : 17, "com.mylib" : 1]'), tmp_path / "older.onnx")
     result = fuse(older, tmp_path / "out.onnx", patterns, Options(libraries=[library]))
@@ -96,7 +96,7 @@ def test_a_library_of_a_pack_that_is_not_built_is_named(run: Run, pack: Path, mo
     assert told.code == 2 and "of the pack my-ops can't be loaded: there is no such file" in told.err
 
 
-def test_shapes_are_of_operators_that_are_known(model: Path, tmp_path: Path) -> None:
+def test_shapes_refer_to_known_operators(model: Path, tmp_path: Path) -> None:
     with pytest.raises(PatternError, match="`shapes` are of operators of the pack's domain"):
         folder = tmp_path / "nobody"
         folder.mkdir()
@@ -109,8 +109,8 @@ def test_shapes_are_of_operators_that_are_known(model: Path, tmp_path: Path) -> 
 # Installed packs
 
 
-def test_an_installed_pack_is_used_where_it_is_named(run: Run, installed: Path, model: Path, tmp_path: Path) -> None:
-    """Law: a pack that nobody names is not used, and its library not loaded."""
+def test_an_installed_pack_is_used_only_if_named(run: Run, installed: Path, model: Path, tmp_path: Path) -> None:
+    """Law: a pack that no one names is not used, and its library is not loaded."""
     unnamed = run("fuse", model, "-o", tmp_path / "plain.onnx", "--json")
     assert "libraries" not in unnamed.json
     named = run("fuse", model, "--patterns", "my-ops", "-o", tmp_path / "out.onnx", "--json")
@@ -118,7 +118,7 @@ def test_an_installed_pack_is_used_where_it_is_named(run: Run, installed: Path, 
     assert [fusion["op"] for fusion in named.json["fusions"]] == ["com.mylib.ConvBN"]
 
 
-def test_the_list_says_where_a_pattern_comes_from(run: Run, installed: Path) -> None:
+def test_the_list_shows_the_pack_of_a_pattern(run: Run, installed: Path) -> None:
     told = run("list-patterns", "--json").json["patterns"]
     origins = {one["id"]: one["from"] for one in told}
     assert origins["gelu"] == ""
@@ -127,14 +127,14 @@ def test_the_list_says_where_a_pattern_comes_from(run: Run, installed: Path) -> 
     assert "from     the pack my-ops 1.0" in run("list-patterns", "conv-bn-of-mine").out
 
 
-def test_a_file_of_the_name_of_a_pack_comes_first(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_priority_over_a_pack(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert with_names_resolved("my-ops") == (installed,)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-ops").mkdir()
     assert with_names_resolved("my-ops") == (Path("my-ops"),)
 
 
-def test_a_pack_whose_package_is_gone_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pack_of_a_missing_package_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site"
     site.mkdir()
     install(site, "no_such_package", "gone")
@@ -144,6 +144,6 @@ def test_a_pack_whose_package_is_gone_is_named(run: Run, tmp_path: Path, monkeyp
     assert run("fuse", "model.onnx", "--patterns", "gone").code == 2
 
 
-def test_a_name_that_nobody_knows_is_a_mistake(run: Run, model: Path) -> None:
+def test_an_unknown_name_is_an_error(run: Run, model: Path) -> None:
     told = run("fuse", model, "--patterns", "no-such-pack")
     assert told.code == 2 and "no-such-pack" in told.err

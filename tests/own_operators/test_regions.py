@@ -1,4 +1,4 @@
-"""Regions and formulas that become an operator of the user's own: proved with its library, and undone where it is wrong."""
+"""Regions and formulas become a user's operator: they are proved with its library, and undone where the library is wrong."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ net (float[batch,1,8,8] x) => (float[batch,4,4,4] a, float[batch,4,6,6] b) <{WEI
 
 
 def mine(tmp_path: Path, text: str, pack: str = "") -> Library:
-    """The patterns of a pack that has this one."""
+    """The patterns of a pack with this pattern."""
     folder = tmp_path / "pack"
     (folder / "group").mkdir(parents=True)
     (folder / "group" / "mine.yaml").write_text(text, encoding="utf-8")
@@ -84,22 +84,22 @@ def test_a_region_becomes_an_operator_with_its_attributes(tmp_path: Path, librar
     node, _ = nodes(tmp_path)
     assert (node.domain, node.op_type, list(node.input)) == ("com.mylib", "ConvBN", ["x", "w", "scale", "shift", "mean", "var"])
     given = attributes(node)
-    assert given.pop("epsilon") == pytest.approx(1e-5)  # left out in the model: what the schema says
+    assert given.pop("epsilon") == pytest.approx(1e-5)  # left out in the model: the schema's default
     assert given == {"strides": [2, 2], "pads": [1, 1, 1, 1], "kind": b"mine"}
 
 
-def test_it_has_one_type_whatever_its_attributes(tmp_path: Path, library: Path) -> None:
-    """Definitions that differ are overloads of one name, for which a library has one kernel."""
+def test_definitions_with_different_attributes_share_one_operator_type(tmp_path: Path, library: Path) -> None:
+    """Different definitions are overloads of one name, which one kernel of the library serves."""
     result = fused(TWO, mine(tmp_path, GROWN), tmp_path, library)
     assert result.verdict.verdict == "equivalent" and len(result.rewrites) == 2
     one, other = nodes(tmp_path)
     assert one.op_type == other.op_type == "ConvBN" and one.overload != other.overload
-    assert "strides" not in attributes(other)  # the node has none, and the schema no default
+    assert "strides" not in attributes(other)  # the node has none, and the schema has no default
     assert attributes(other)["epsilon"] == pytest.approx(0.5)
 
 
-def test_its_inputs_do_not_depend_on_what_is_constant(tmp_path: Path, library: Path) -> None:
-    """A number that a caller may replace, and a weight of one element, stand where they always stand."""
+def test_its_inputs_do_not_depend_on_which_are_constant(tmp_path: Path, library: Path) -> None:
+    """A number that a caller may override and a weight of one element keep their input positions."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
     net (float[1,1,8,8] x, float[1] scale, float[1,1,3,3] w) => (float[1,1,6,6] y)
@@ -124,14 +124,14 @@ def test_without_the_library_it_runs_by_its_definition(tmp_path: Path) -> None:
     assert (result.verdict.verdict, result.verdict.strength, len(result.rewrites)) == ("equivalent", "body", 1)
 
 
-def test_what_a_wrong_library_computes_is_undone(tmp_path: Path, wrong: Path) -> None:
+def test_fusions_that_a_wrong_library_computes_are_undone(tmp_path: Path, wrong: Path) -> None:
     result = fused(CONV_BN, mine(tmp_path, GROWN), tmp_path, wrong)
     assert (result.verdict.verdict, len(result.undone), result.rewrites) == ("equivalent", 1, ())
     assert [node.op_type for node in nodes(tmp_path)] == ["Conv", "BatchNormalization", "Relu"]
 
 
-def test_a_type_that_the_kernel_does_not_take_is_a_reason(tmp_path: Path, library: Path) -> None:
-    """The library has a kernel for float32 alone; a model with the operator would not load."""
+def test_a_type_without_a_kernel_is_a_reason(tmp_path: Path, library: Path) -> None:
+    """The library's kernel takes float32 only. A model with the operator in another type would not load."""
     doubles = CONV_BN.replace("float[", "double[")
     result = fused(doubles, mine(tmp_path, GROWN), tmp_path, library)
     assert result.verdict.verdict == "equivalent" and not result.rewrites
@@ -139,7 +139,7 @@ def test_a_type_that_the_kernel_does_not_take_is_a_reason(tmp_path: Path, librar
     assert "CPUExecutionProvider does not load com.mylib.ConvBN" in skip.reason
 
 
-def test_attributes_that_differ_within_a_region_are_a_reason(tmp_path: Path) -> None:
+def test_conflicting_attributes_within_a_region_are_a_reason(tmp_path: Path) -> None:
     text = GROWN.replace('consumer.operator == "BatchNormalization"', "consumer.operator in ['BatchNormalization', 'Conv']")
     chain = f"""
     <ir_version: 8, opset_import: ["" : 17]>
@@ -157,14 +157,14 @@ def test_a_formula_becomes_an_operator(tmp_path: Path, library: Path) -> None:
     assert (node.op_type, attributes(node)["strides"]) == ("ConvBN", [2, 2])
 
 
-def test_a_formula_whose_library_is_not_named_is_left(tmp_path: Path) -> None:
+def test_without_its_library_a_formula_is_skipped_with_the_reason(tmp_path: Path) -> None:
     result = fused(CONV_BN, mine(tmp_path, FORMULA), tmp_path)
     (skip,) = result.skipped
     assert "does not know com.mylib.ConvBN" in skip.reason and "--custom-op-library" in skip.change
 
 
 def test_a_result_within_a_replacement_needs_a_declared_shape(tmp_path: Path, library: Path) -> None:
-    """What the operator replaces says the shape of a result; of what another operator reads, the pack says it."""
+    """A final result has the shape of the replaced value. For an inner result, the pack has to declare the shape."""
     act = FORMULA.replace("y = BatchNorm", "n = BatchNorm").replace("replace:", "replace:\n", 1)
     act = act.replace("epsilon=eps)\nreplace", "epsilon=eps)\n  y = Relu(n)\nreplace")
     act = act.replace(
@@ -180,7 +180,7 @@ def test_a_result_within_a_replacement_needs_a_declared_shape(tmp_path: Path, li
 
 
 class Builds:
-    """Regions of a convolution, its normalization and an activation, of which the activation is left out."""
+    """Regions of a convolution and its normalization. An activation is selected too, but filtered out."""
 
     def select(self, node: ir.Node) -> bool:
         return node.op_type == "Conv"
@@ -206,7 +206,7 @@ def test_a_selector_builds_a_node_of_its_own_library(tmp_path: Path, library: Pa
     assert [node.op_type for node in nodes(tmp_path)] == ["ConvBN", "Relu"]
 
 
-def test_a_selector_whose_library_is_wrong_is_undone(tmp_path: Path, wrong: Path) -> None:
+def test_a_selector_with_a_wrong_library_is_undone(tmp_path: Path, wrong: Path) -> None:
     result = fused(CONV_BN, Library((region_pattern("mine", Builds),)), tmp_path, wrong)
     assert result.verdict.verdict == "equivalent" and len(result.undone) == 1
 
@@ -246,7 +246,7 @@ g (float[2] x) => (float[2] y) { [a] a = Exp (x)  [b] b = Sqrt (a)  [c] c = Abs 
     ],
 )
 def test_a_filter_keeps_a_connected_convex_part(tmp_path: Path, kept: str, replaced: str, found: str) -> None:
-    """`a b d` are connected; the path over c leaves them and comes back."""
+    """`a b d` is connected but not convex: a path through c leaves it and returns."""
 
     class Part(Builds):
         build = None  # type: ignore[assignment]
@@ -263,7 +263,7 @@ def test_a_filter_keeps_a_connected_convex_part(tmp_path: Path, kept: str, repla
     assert result.verdict.verdict == "equivalent"
 
 
-def test_a_filter_that_names_a_node_of_another_place_is_a_reason(tmp_path: Path) -> None:
+def test_a_filter_that_returns_a_node_outside_the_region_is_a_reason(tmp_path: Path) -> None:
     class Strange(Builds):
         build = None  # type: ignore[assignment]
 
@@ -274,14 +274,14 @@ def test_a_filter_that_names_a_node_of_another_place_is_a_reason(tmp_path: Path)
     assert "elsewhere, which is not in the region" in result.near_misses[0].found
 
 
-def test_the_command_line_says_which_operator_it_is(run: Run, pack: Path, tmp_path: Path) -> None:
+def test_the_report_names_the_operator(run: Run, pack: Path, tmp_path: Path) -> None:
     model = save(CONV_BN, tmp_path / "model.onnx")
     told = run("fuse", "-v", model, "--patterns", pack, "-o", tmp_path / "out.onnx")
     assert told.code == 0 and "com.mylib.ConvBN (function)" in told.out and "by a kernel" in told.out
 
 
-def test_outputs_are_those_of_the_library(tmp_path: Path, wrong: Path) -> None:
-    """Verification that is left out leaves what the library computes: the kernel is what runs, not the definition."""
+def test_without_verification_the_kernel_of_the_library_runs(tmp_path: Path, wrong: Path) -> None:
+    """The outputs differ from the definition's: the kernel runs, not the definition."""
     model = save(CONV_BN, tmp_path / "model.onnx")
     options = Options(libraries=[wrong], verify=False)
     fuse(model, tmp_path / "out.onnx", mine(tmp_path, GROWN), options)
@@ -298,15 +298,15 @@ def test_outputs_are_those_of_the_library(tmp_path: Path, wrong: Path) -> None:
     assert not np.allclose(run_with(wrong), run_with(None))
 
 
-def test_inlining_puts_the_nodes_back_and_counts_the_calls(run: Run, tmp_path: Path) -> None:
+def test_inlining_restores_the_nodes_and_counts_the_calls(run: Run, tmp_path: Path) -> None:
     result = fused(TWO, mine(tmp_path, GROWN), tmp_path)
     told = run("inline", tmp_path / "out.onnx", "-o", tmp_path / "back.onnx", "--json")
     assert (len(result.rewrites), told.json["calls"]) == (2, 2)
     assert [node.op_type for node in onnx.load(tmp_path / "back.onnx").graph.node] == ["Conv", "BatchNormalization"] * 2
 
 
-def test_a_proof_asks_the_libraries_of_its_run(tmp_path: Path, library: Path) -> None:
-    """Law: what a library has is true within its block alone."""
+def test_a_proof_uses_the_libraries_of_its_block(tmp_path: Path, library: Path) -> None:
+    """Law: the operators of a library are known within its block only."""
     pattern = mine(tmp_path, FORMULA).get("mine")
     assert "does not know com.mylib.ConvBN" in prove(pattern).unproved["onnxruntime"]
     with with_libraries([library]):

@@ -1,4 +1,4 @@
-"""Text models that are partitioned, and what they compute."""
+"""Text models to partition, and the functions that run them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ layers (float[batch, 4] x) => (float[batch, 4] y)
 
 
 class Without(Scripted):
-    """A backend that runs everything but some operators."""
+    """A backend that supports everything except some operators."""
 
     def __init__(self, *operators: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def engines_of(model: ir.Model) -> list[ir.Node]:
 
 
 def run(model: ir.Model | str | Path, feeds: dict[str, Any]) -> list[Any]:
-    """The outputs by plain onnxruntime."""
+    """The outputs of plain onnxruntime."""
     source: Any = model
     if isinstance(model, ir.Model):
         source = ir.to_proto(model).SerializeToString()

@@ -1,4 +1,4 @@
-"""Which regions become engines, how they stand in the model, and why others don't."""
+"""Which regions become engines, how the model represents them, and the reasons for the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnx_subgraph.regions.selector import region_pattern
 from tests.partitioning.models import LAYERS, Without, engines_of, parsed, parted, run, x
 
 
-def test_what_is_supported_becomes_one_engine() -> None:
+def test_supported_nodes_become_one_engine() -> None:
     partition = parted(LAYERS)
     (engine,) = partition.model.graph
     assert (engine.domain, engine.op_type) == ("onnx_subgraph", "Engine")
@@ -27,13 +27,13 @@ def test_what_is_supported_becomes_one_engine() -> None:
 
 
 class Fails(Without):
-    """A backend that raises when it is asked about one operator."""
+    """A backend that raises when asked about one operator."""
 
     def supports(self, node: ir.Node) -> bool:
         return bool({"Add": True, "Mul": True}[node.op_type])
 
 
-def test_a_backend_that_fails_over_the_question_is_named_with_the_node_and_the_place() -> None:
+def test_a_backend_that_raises_is_named_with_the_node() -> None:
     model = parsed(LAYERS)
     line = Fails.supports.__code__.co_firstlineno + 1
     words = rf"backend scripted fails when it is asked whether it supports \w+ layer_0_\w+: KeyError: '\w+' at .*:{line}"
@@ -51,7 +51,7 @@ def test_equal_regions_share_a_definition_whatever_their_weights() -> None:
     assert all(e.attributes["backend"].value == "scripted" for e in (first, second))
 
 
-def test_a_part_in_pieces_says_which_positions_it_had() -> None:
+def test_the_parts_of_a_divided_unit_list_their_positions() -> None:
     model = parted(LAYERS.replace("Softmax (c)", "Softmax (x)").replace("Mul (d, w1)", "Add (c, d)"), "Softmax").model
     (engine,) = engines_of(model)
     assert list(engine.attributes["interval"].value) == [0, 3, 4, 7]
@@ -63,7 +63,7 @@ def test_the_partitioned_model_is_valid_and_runs_by_inlining() -> None:
     np.testing.assert_array_equal(run(model, x())[0], run(LAYERS, x())[0])
 
 
-def test_the_subgraph_is_a_model_of_its_own_with_the_weights_of_its_place() -> None:
+def test_the_subgraph_is_a_complete_model_with_its_own_weights() -> None:
     first, second = placed_engines(parted(LAYERS, "Softmax").model)
     for placed, weight in ((first, [1, 2, 3, 4]), (second, [4, 3, 2, 1])):
         content = placed.subgraph.serialized()
@@ -108,13 +108,13 @@ def test_what_a_body_captures_flows_in_or_out(without: tuple[str, ...], flag: bo
 
 
 @pytest.mark.parametrize(("least", "engines"), [(6, [6]), (7, [])])
-def test_nodes_of_bodies_count(least: int, engines: list[int]) -> None:
-    """A model whose main graph is one If is no small one."""
+def test_nodes_of_bodies_are_counted(least: int, engines: list[int]) -> None:
+    """A model whose main graph is a single If is not small."""
     partition = parted(BODIES, limits=RegionLimits(min_nodes=least, max_crossing=9))
     assert [engine.cost.nodes for engine in partition.engines] == engines
 
 
-def test_an_initializer_that_an_input_can_override_is_no_weight() -> None:
+def test_an_overridable_initializer_is_not_a_weight() -> None:
     text = LAYERS.replace("(float[batch, 4] x)", "(float[batch, 4] x, float[4] w0)")
     (placed,) = placed_engines(parted(text).model)
     assert [value.name for value in placed.inputs] == ["x", "w0"]
@@ -128,7 +128,7 @@ def test_an_initializer_that_an_input_can_override_is_no_weight() -> None:
     ],
     ids=["size", "crossing"],
 )
-def test_a_region_that_is_not_worth_it_is_left_and_the_reason_given(limits: RegionLimits, reason: str) -> None:
+def test_a_region_that_does_not_gain_is_left_with_a_reason(limits: RegionLimits, reason: str) -> None:
     partition = parted(LAYERS, "Softmax", limits=limits)
     assert not partition.engines and [r.node for r in partition.refused] == ["layer_0_Mul", "layer_1_Mul"]
     assert all(reason in r.reason for r in partition.refused)
@@ -145,7 +145,7 @@ def test_a_region_that_is_not_worth_it_is_left_and_the_reason_given(limits: Regi
     ],
     ids=["deny an operator", "deny names", "allow operators", "neither"],
 )
-def test_operators_and_names_are_allowed_and_denied(limits: RegionLimits, reasons: dict[str, str]) -> None:
+def test_operators_and_names_can_be_allowed_and_denied(limits: RegionLimits, reasons: dict[str, str]) -> None:
     partition = parted(LAYERS, limits=limits)
     assert {group.operator: group.reason for group in partition.unsupported} == reasons
     inside = {name for engine in partition.engines for name in engine.replaces}
@@ -162,12 +162,12 @@ def test_operators_and_names_are_allowed_and_denied(limits: RegionLimits, reason
     ],
     ids=["string", "bfloat16", "sequence", "unknown"],
 )
-def test_what_cannot_cross_as_an_array_is_in_no_region(text: str, why: str) -> None:
+def test_values_that_are_not_arrays_are_in_no_region(text: str, why: str) -> None:
     partition = parted(f'<ir_version: 8, opset_import: ["" : 17, "Unheard" : 1]> g {text}')
     assert not partition.engines and why in {group.reason for group in partition.unsupported}
 
 
-def test_a_call_of_a_function_is_in_a_region_when_its_body_may_be() -> None:
+def test_a_function_call_is_in_a_region_if_its_body_may_be() -> None:
     text = """
     <ir_version: 9, opset_import: ["" : 17, "mine" : 1]>
     calls (float[batch, 4] x) => (float[batch, 4] y) { a = mine.Twice (x)  y = mine.Twice (a) }
@@ -212,8 +212,8 @@ def test_operators_of_another_domain_are_in_a_definition_that_imports_it() -> No
     ],
     ids=["in the graph", "in a body"],
 )
-def test_what_onnxruntime_crashes_on_inside_a_definition_is_in_no_region(text: str) -> None:
-    """Its own operators of the default domain end the process when a definition holds them."""
+def test_operators_that_crash_onnxruntime_in_a_function_are_in_no_region(text: str) -> None:
+    """onnxruntime's own operators of the default domain end the process inside a function."""
     partition = parted(text)
     assert [group.reason for group in partition.unsupported] == [
         "the definition would hold SimplifiedLayerNormalization, which is no operator of the standard"
@@ -222,7 +222,7 @@ def test_what_onnxruntime_crashes_on_inside_a_definition_is_in_no_region(text: s
     np.testing.assert_allclose(run(partition.model, x())[0], run(text, x())[0], rtol=1e-6)
 
 
-def test_partitioning_again_leaves_engines_alone() -> None:
+def test_partitioning_again_keeps_the_engines() -> None:
     once = parted(LAYERS, "Softmax").model
     before = ir.to_proto(once)
     again = partition_model(once, Without("Softmax"), RegionLimits(1, 9))
@@ -243,7 +243,7 @@ grow:
 
 
 def test_the_regions_of_a_pattern_become_engines() -> None:
-    """Whatever the limits say of their size: the pattern has its own."""
+    """The limits on the size of regions do not apply: the pattern has its own."""
     pattern = parse_pattern(GROWN, "patterns/group/scaled.yaml")
     partition = partition_model(parsed(LAYERS), Without(), RegionLimits(min_nodes=9), pattern=pattern)
     assert [engine.replaces for engine in partition.engines] == [
@@ -253,7 +253,7 @@ def test_the_regions_of_a_pattern_become_engines() -> None:
     np.testing.assert_array_equal(run(partition.model, x())[0], run(LAYERS, x())[0])
 
 
-def test_a_region_of_a_pattern_that_the_backend_does_not_run_whole_is_left() -> None:
+def test_a_region_of_a_pattern_that_the_backend_does_not_fully_support_is_left() -> None:
     pattern = parse_pattern(GROWN, "patterns/group/scaled.yaml")
     partition = partition_model(parsed(LAYERS), Without("Relu"), pattern=pattern)
     assert not partition.engines

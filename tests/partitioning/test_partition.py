@@ -1,4 +1,4 @@
-"""partition() on files: verified by its engines and by inlining, put right where a backend fails, and back again by inline()."""
+"""partition() on files: verified with engines and by inlining, corrected where a backend fails, and undone by inline()."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def partitioned(
         ("gpt2_dynamo", "onnxruntime"),
     ],
 )
-def test_a_sample_model_is_verified_by_engines_and_by_inlining_and_comes_back(
+def test_a_partitioned_sample_is_verified_and_inlines_to_the_original(
     name: str, limits: RegionLimits, backend: str, tmp_path: Path
 ) -> None:
     if backend == "openvino":
@@ -75,14 +75,14 @@ def test_a_sample_model_is_verified_by_engines_and_by_inlining_and_comes_back(
     assert mine <= {node.name for node in onnx.load(back.output).graph.node}
 
 
-def test_nothing_supported_is_a_copy_byte_for_byte(tmp_path: Path) -> None:
+def test_without_supported_nodes_the_output_is_a_copy(tmp_path: Path) -> None:
     source = written(LAYERS, tmp_path)
     result = partitioned(source, tmp_path, Without("Mul", "Relu", "Softmax"))
     assert result.unchanged and result.verdict.verdict == "equivalent"
     assert (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
 
 
-def test_a_region_that_does_not_compile_is_left_and_the_others_stay(tmp_path: Path) -> None:
+def test_a_region_that_does_not_compile_is_left_and_the_others_become_engines(tmp_path: Path) -> None:
     class NoSoftmax(Without):
         def compile(self, subgraph: Any, signature: Any) -> Any:
             if any(node.op_type == "Softmax" for node in subgraph.model.graph):
@@ -111,7 +111,7 @@ def test_a_region_whose_results_differ_is_found_and_left(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["gpt2_dynamo", "resnet_torchscript"])
 @pytest.mark.parametrize("off", [0.0, 1e-2, 1e-4])
-def test_a_weight_that_is_off_in_openvino_is_seen(name: str, off: float, tmp_path: Path) -> None:
+def test_a_changed_weight_in_openvino_is_found(name: str, off: float, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     from onnx_subgraph.backends.openvino import OpenVino
 
@@ -129,20 +129,20 @@ def test_a_weight_that_is_off_in_openvino_is_seen(name: str, off: float, tmp_pat
     assert seen == bool(off) and (off or result.engines)
 
 
-def test_a_backend_that_is_always_wrong_leaves_the_model_as_it_is(tmp_path: Path) -> None:
+def test_a_backend_that_is_always_wrong_leaves_the_model_unchanged(tmp_path: Path) -> None:
     wrong = Scripted(answering=lambda outputs: [output + np.float32(1) for output in outputs])
     result = partitioned(written(LAYERS, tmp_path), tmp_path, wrong)
     assert not result.engines and result.refused and result.output is not None
     assert result.output.read_bytes() == result.model.read_bytes()
 
 
-def test_without_verification_it_is_written_as_the_backend_promises(tmp_path: Path) -> None:
+def test_without_verification_all_supported_regions_become_engines(tmp_path: Path) -> None:
     failing = Scripted(compiling=fails(RuntimeError("no")))
     result = partitioned(written(LAYERS, tmp_path), tmp_path, failing, verify=False)
     assert len(result.engines) == 1 and result.verdict.verdict == "not-run" and (tmp_path / "out.onnx").exists()
 
 
-def test_the_input_is_never_touched_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+def test_the_input_is_never_changed_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     source = written(LAYERS, tmp_path)
     before = hashlib.sha256(source.read_bytes()).digest()
     result = partitioned(source, tmp_path, "onnxruntime", dry_run=True)
@@ -153,7 +153,7 @@ def test_the_input_is_never_touched_and_a_dry_run_writes_nothing(tmp_path: Path)
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
-def test_weights_in_a_data_file_stay_there_and_are_found(elsewhere: bool, backend: str, tmp_path: Path) -> None:
+def test_weights_in_a_data_file_are_used_from_there(elsewhere: bool, backend: str, tmp_path: Path) -> None:
     if backend == "openvino":
         pytest.importorskip("openvino")
     source = SAMPLES / "resnet_torchscript.onnx"
@@ -178,7 +178,7 @@ def test_inline_of_a_model_without_functions_is_a_copy(tmp_path: Path) -> None:
     assert result.calls == 0 and result.output.read_bytes() == source.read_bytes()
 
 
-def test_inline_says_why_it_cannot(tmp_path: Path) -> None:
+def test_inline_gives_the_reason_if_it_fails(tmp_path: Path) -> None:
     text = """
     <ir_version: 9, opset_import: ["" : 17, "mine" : 1]>
     calls (float[n] x) => (float[n] y) { y = mine.Old (x) }
@@ -188,12 +188,12 @@ def test_inline_says_why_it_cannot(tmp_path: Path) -> None:
         inline(written(text, tmp_path), tmp_path / "out.onnx")
 
 
-def test_an_unknown_backend_is_named_with_those_that_are_there(tmp_path: Path) -> None:
+def test_an_unknown_backend_is_an_error_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no backend tensorrt; there are onnxruntime, openvino, reference"):
         partitioned(written(LAYERS, tmp_path), tmp_path, "tensorrt")
 
 
-def test_a_session_of_engines_behaves_like_one_of_onnxruntime(tmp_path: Path) -> None:
+def test_an_engine_session_behaves_like_one_of_onnxruntime(tmp_path: Path) -> None:
     source = written(LAYERS, tmp_path)
     partitioned(source, tmp_path, "onnxruntime", RegionLimits(1, 9, deny=("Softmax",)))
     session = EngineSession(tmp_path / "out.onnx")
@@ -212,7 +212,7 @@ def test_a_session_of_engines_behaves_like_one_of_onnxruntime(tmp_path: Path) ->
         session.run(["q"], x())
 
 
-def test_outputs_that_are_inputs_or_constants_are_the_callers_own(tmp_path: Path) -> None:
+def test_outputs_that_are_inputs_or_constants_are_copies(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 4] x) => (float[n, 4] y, float[n, 4] x, float[2] c) <float[2] c = {1.0, 2.0}> { a = Mul (x, x)  y = Relu (a) }"""
     partitioned(written(text, tmp_path), tmp_path, "onnxruntime")
@@ -225,7 +225,7 @@ def test_outputs_that_are_inputs_or_constants_are_the_callers_own(tmp_path: Path
 
 
 class Louder(OnnxRuntime):
-    """Everything that comes out of it is a hundredth too large, which a LayerNormalization behind it hides."""
+    """A backend whose results are 1 % too large. A LayerNormalization behind it hides that."""
 
     name = "louder"
 
@@ -233,14 +233,14 @@ class Louder(OnnxRuntime):
         return [out * np.asarray(1.01, out.dtype) if out.dtype.kind == "f" else out for out in super().run(compiled, inputs)]
 
 
-def test_an_engine_that_is_wrong_by_itself_is_left_though_the_model_hides_it(tmp_path: Path) -> None:
+def test_an_engine_that_is_wrong_alone_is_left_though_the_model_hides_it(tmp_path: Path) -> None:
     limits = RegionLimits(deny=("*LayerNorm*",), gain=math.inf)
     result = partitioned(SAMPLES / "bert_torchscript.onnx", tmp_path, Louder(), limits)
     refused = [region for region in result.refused if "from the truth" in region.reason]
     assert not result.engines and len(refused) >= 3, [region.reason for region in result.refused]
 
 
-def test_an_engine_that_is_right_by_itself_stays(tmp_path: Path) -> None:
+def test_an_engine_that_is_right_alone_stays(tmp_path: Path) -> None:
     result = partitioned(
         SAMPLES / "bert_torchscript.onnx", tmp_path, "onnxruntime", RegionLimits(deny=("*LayerNorm*",), gain=math.inf)
     )
@@ -248,14 +248,12 @@ def test_an_engine_that_is_right_by_itself_stays(tmp_path: Path) -> None:
 
 
 def rounded(outputs: list[Any]) -> list[Any]:
-    """To the 8 bits of bfloat16, the rest cut off."""
+    """Truncated to the 8 significant bits of bfloat16."""
     return [(array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for array in outputs]
 
 
 @pytest.mark.parametrize(("accuracy", "engines"), [(None, 0), (1e-1, 1), (1e-4, 0)])
-def test_a_backend_of_less_precision_is_held_to_the_accuracy_that_is_given(
-    accuracy: float | None, engines: int, tmp_path: Path
-) -> None:
+def test_a_less_precise_backend_is_checked_with_the_given_accuracy(accuracy: float | None, engines: int, tmp_path: Path) -> None:
     result = partitioned(written(LAYERS, tmp_path), tmp_path, Scripted(answering=rounded), accuracy=accuracy)
     assert len(result.engines) == engines and result.verdict.verdict == "equivalent"
     if engines:
@@ -264,13 +262,13 @@ def test_a_backend_of_less_precision_is_held_to_the_accuracy_that_is_given(
         assert result.output is not None
         backends = {"scripted": Scripted(answering=rounded)}
         session = EngineSession(result.output, backends=backends, settings=EngineSettings(check=1, strict=True))
-        session.run(None, x(2))  # what was measured when it was verified is allowed when it runs
+        session.run(None, x(2))  # a run allows the error measured by verification
         assert session.engines[0].bound > 1e-3
     else:
         assert "from the truth" in result.refused[0].reason
 
 
-def test_a_size_below_zero_is_any_size(tmp_path: Path) -> None:
+def test_a_negative_size_is_any_size(tmp_path: Path) -> None:
     """PaddlePaddle writes -1 for a dimension without a name."""
     proto = onnx.parser.parse_model(LAYERS)
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
@@ -283,8 +281,8 @@ def test_a_size_below_zero_is_any_size(tmp_path: Path) -> None:
     assert given.shape is not None and given.shape[0] is None
 
 
-def test_a_session_finds_a_backend_that_became_wrong(tmp_path: Path) -> None:
-    """What was right when it was verified is allowed a thousandth when it runs."""
+def test_a_session_finds_a_backend_that_has_become_wrong(tmp_path: Path) -> None:
+    """The backend was right during verification. A run then allows an error of a thousandth."""
     result = partitioned(written(LAYERS, tmp_path), tmp_path, Scripted())
     assert result.output is not None and result.engines
     for factor, holds in ((1.0005, True), (1.01, False)):
@@ -309,7 +307,7 @@ def test_without_its_backend_a_session_runs_by_onnxruntime_unless_strict(tmp_pat
 
 
 class Named(Without):
-    """A backend of another name that runs these operators only."""
+    """A backend with another name that supports only these operators."""
 
     def __init__(self, name: str, *operators: str, **given: Any) -> None:
         super().__init__()
@@ -328,7 +326,7 @@ def by_backend(result: PartitionResult) -> dict[str, int]:
 @pytest.mark.parametrize(
     "wrong", [{"compiling": fails(RuntimeError("no"))}, {"answering": lambda outputs: [o * 1.5 for o in outputs]}]
 )
-def test_a_region_that_the_first_backend_does_not_run_is_the_seconds(wrong: dict[str, Any], tmp_path: Path) -> None:
+def test_the_second_backend_gets_the_regions_that_the_first_does_not_support(wrong: dict[str, Any], tmp_path: Path) -> None:
     source = written(LAYERS, tmp_path)
     backends = [Named("first", "Mul", "Relu", **wrong), Named("second")]
     result = partition(source, tmp_path / "out.onnx", PartitionOptions(("first", "second"), EVERYTHING), backend=backends)
@@ -338,8 +336,8 @@ def test_a_region_that_the_first_backend_does_not_run_is_the_seconds(wrong: dict
     np.testing.assert_allclose(session.run(None, x())[0], run(LAYERS, x())[0], rtol=1e-6)
 
 
-def test_backends_whose_nodes_feed_each_other_make_no_circle(tmp_path: Path) -> None:
-    """Relu and Neg of each pair may be one engine each, but not both: each would wait for the other."""
+def test_engines_of_two_backends_form_no_cycle(tmp_path: Path) -> None:
+    """Relu and Neg of each pair may be one engine each, but not both: each would wait for the other's results."""
     source = written(
         """
         <ir_version: 8, opset_import: ["" : 17]>
@@ -362,7 +360,7 @@ def test_backends_whose_nodes_feed_each_other_make_no_circle(tmp_path: Path) -> 
     onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"))
 
 
-def test_what_a_second_backend_measures_slower_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slower_engine_of_the_second_backend_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = written(LAYERS, tmp_path)
     backends = [Named("first", "Softmax", answering=sleeps(0.01)), Named("second", "Mul", "Relu", answering=sleeps(0.01))]
     options = PartitionOptions(("first", "second"), EVERYTHING, measure=True)

@@ -1,4 +1,4 @@
-"""What a region is estimated to cost and to gain, and which regions a measurement leaves."""
+"""The estimated cost and gain of a region, and which regions are left after a measurement."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def counted(text: str, **sizes: int) -> int:
     ],
     ids=["MatMul", "Gemm", "grouped Conv", "ConvTranspose", "LSTM", "elementwise"],
 )
-def test_a_product_is_two_operations(text: str, products: int) -> None:
+def test_a_multiply_add_is_two_operations(text: str, products: int) -> None:
     assert counted(text) == 2 * products
 
 
-def test_what_a_function_or_a_body_holds_counts_where_it_is_called() -> None:
+def test_nodes_of_functions_and_bodies_are_counted_at_the_call() -> None:
     inner = "{ a = Transpose (v)  w = MatMul (v, a) }"
     text = "g (float[3,4] v) => (float[3,3] w) { w = mine.F (v) }"
     assert counted(f'{text} <opset_import: ["" : 20], domain: "mine"> F (v) => (w) {inner}') == 2 * 3 * 3 * 4
@@ -61,7 +61,7 @@ def test_what_a_function_or_a_body_holds_counts_where_it_is_called() -> None:
     assert counted(text) == 2 * 2 * 3 * 3 * 4
 
 
-def test_dimensions_count_as_one_batch_of_likely_length_or_as_they_are_said_to_be() -> None:
+def test_dynamic_sizes_are_estimated_or_given() -> None:
     text = "g (float[batch,length,4] x, float[4,5] w) => (float[batch,length,5] y) { y = MatMul (x, w) }"
     assert counted(text) == 2 * 64 * 5 * 4
     model = parsed(f"{HEAD} {text}")
@@ -69,7 +69,7 @@ def test_dimensions_count_as_one_batch_of_likely_length_or_as_they_are_said_to_b
     assert operations(list(model.graph), sizes, {}) == 2 * 3 * 7 * 5 * 4
 
 
-def test_a_model_that_is_one_region_crosses_nothing() -> None:
+def test_one_region_for_the_whole_model_has_no_crossing_cost() -> None:
     model = parsed(LAYERS)
     nodes = tuple(model.graph)
     assert cost(Region.of(model.graph, nodes), model, {}).price == 0
@@ -82,7 +82,7 @@ class Gaining(Without):
     gain = 0.1
 
 
-def test_small_regions_of_a_backend_that_gains_little_are_left_and_the_reason_given() -> None:
+def test_small_regions_for_a_backend_of_little_gain_are_left_with_a_reason() -> None:
     partition = partition_model(parsed(LAYERS), Gaining("Softmax"), RegionLimits(1, 9))
     assert not partition.engines
     assert {r.reason for r in partition.refused} == {
@@ -92,8 +92,8 @@ def test_small_regions_of_a_backend_that_gains_little_are_left_and_the_reason_gi
     assert len(partition_model(parsed(LAYERS), Gaining(), RegionLimits(1, 9)).engines) == 1
 
 
-def test_large_regions_are_worth_the_crossing() -> None:
-    """The same network of 8 and of 2048 channels."""
+def test_large_regions_are_worth_the_crossing_cost() -> None:
+    """The same network with 8 and with 2048 channels."""
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[64, WIDTH] x, float[WIDTH, WIDTH] w) => (float[64, WIDTH] y) {
         a = MatMul (x, w)  b = Relu (a)  c = MatMul (b, w)  d = Relu (c)  e = MatMul (d, w)  f = Relu (e)
@@ -110,7 +110,7 @@ def test_large_regions_are_worth_the_crossing() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert_torchscript", "resnet_dynamo", "functions_onnxscript", "branches_dynamo", "unet_dynamo"])
-def test_every_region_of_a_real_model_has_work(name: str) -> None:
+def test_every_region_of_a_real_model_has_a_cost(name: str) -> None:
     model = load(SAMPLES / f"{name}.onnx")
     infer_shapes(model)
     (price,) = (made.cost for made in partition_model(model, Scripted(), RegionLimits(1, 9)).engines)
@@ -118,7 +118,7 @@ def test_every_region_of_a_real_model_has_work(name: str) -> None:
 
 
 class Asleep(Scripted):
-    """A backend that takes its time with the second layer."""
+    """A backend that is slow in the second layer."""
 
     def run(self, compiled: Any, inputs: Any) -> Any:
         slow = any(list(w) == [4, 3, 2, 1] for w in compiled.rt_inits_.values() if w.shape == (4,))
@@ -128,9 +128,9 @@ class Asleep(Scripted):
         return node.op_type != "Softmax"
 
 
-def test_a_region_that_was_measured_to_be_slower_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_measured_to_be_slower_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(OnnxRuntime):
-        """Nested sessions as slow as the machine of the test is not: 20 ms, so that the first layer gains by far."""
+        """Nested sessions that take 20 ms, longer than on any machine, so that the first layer gains clearly."""
 
         def run(self, compiled: Any, inputs: Any) -> Any:
             return sleeps(0.02)(super().run(compiled, inputs))
@@ -147,7 +147,7 @@ def test_a_region_that_was_measured_to_be_slower_is_left(tmp_path: Path, monkeyp
     assert re.fullmatch(r"measured: \d+ ms by scripted and 0 ms to cross its border, [\d.]+ ms by onnxruntime", left.reason)
 
 
-def test_a_model_that_no_engine_makes_faster_is_handed_on(tmp_path: Path) -> None:
+def test_a_model_that_no_engine_makes_faster_is_copied(tmp_path: Path) -> None:
     options = PartitionOptions("scripted", RegionLimits(1, 9), measure=True)
     source = written(LAYERS, tmp_path)
     result = partition(source, tmp_path / "out.onnx", options, backend=Scripted(answering=sleeps(0.1)))

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).with_name("cases")
 
 
 def with_cases(pattern: Pattern) -> Pattern:
-    """The pattern with the models that stand here for it."""
+    """The pattern with its test models from this folder."""
     file = FOLDER / f"{pattern.id.replace('-', '_')}.yaml"
     if not file.is_file():
         return pattern

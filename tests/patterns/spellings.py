@@ -1,7 +1,7 @@
-"""Nine fusions in every spelling that exporters and people have: graphs written by combining the choices they make.
+"""Nine fusions in every spelling of exporters and people: graphs that combine their choices.
 
-A family takes the product of its choices: how to divide, how to square, in which order to add. What is the same for all of them
-(opset, where constants live, transparent nodes in between) goes round from spelling to spelling.
+A family is the product of its choices: how to divide, how to square, in which order to add. Choices that all families share
+(opset, storage of constants, transparent nodes in between) alternate from spelling to spelling.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BETWEEN = ("", "", "Identity", "Dropout")
 
 @dataclass(frozen=True)
 class Spelling:
-    """One graph in which `pattern` must be found, once. name: the choices made."""
+    """A graph in which `pattern` must be found exactly once. name: the choices made."""
 
     family: str
     pattern: str
@@ -31,7 +31,7 @@ class Spelling:
 
 
 def fused_matmul() -> Variants:
-    """A product of matrices with transposed and scaled operands."""
+    """A matrix product with transposed and scaled operands."""
 
     def write(t: Text, transposed: str, scale: str) -> str:
         a = t.call("Transpose", "z", perm=[0, 2, 1]) if "a" in transposed else "x"

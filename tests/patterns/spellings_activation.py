@@ -40,7 +40,7 @@ def gelu() -> Variants:
 
 
 def tanh_gelu() -> Variants:
-    """The approximation of GELU with Tanh."""
+    """GELU's approximation with Tanh."""
     cubic = 0.044715
 
     def inner(t: Text, cube: str, how: str) -> str:
@@ -106,7 +106,7 @@ def swish() -> Variants:
 
 
 def bias_gelu() -> Variants:
-    """A bias, then GELU as one operator, as it stands after the first round or was exported at opset 20."""
+    """A bias, then GELU as one operator, as after the first round of fusing or in an export at opset 20."""
     for swapped, operator in product((False, True), ("Gelu", "com.microsoft.Gelu", "Gelu, tanh", "com.microsoft.FastGelu")):
 
         def write(t: Text, swapped: bool = swapped, operator: str = operator) -> str:

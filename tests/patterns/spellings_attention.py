@@ -1,7 +1,7 @@
 """Attention in every spelling: masks, scales, precisions, layouts, packings and caches, as exporters and people write them.
 
-Each spelling is a whole model of symbolic batch and lengths, two heads of four, and one attention; what varies is written over
-the same few lines (`by_heads`, `scores`, `weighted`, `joined`).
+Each spelling is a complete model with symbolic batch and lengths, two heads of four and one attention. Spellings share the same
+few lines (`by_heads`, `scores`, `weighted`, `joined`).
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ def swapped(t: Text, x: str) -> str:
 
 
 def weighted(t: Text, scores: str, value: str, *, guard: bool = False) -> str:
-    """Softmax(scores) @ value, whose rows of nothing but -inf are zeros behind a guard against NaN."""
+    """Softmax(scores) @ value. A guard against NaN turns fully masked rows (all -inf) into zeros."""
     p = t.call("Softmax", scores, axis=-1)
     return t.call("MatMul", t.call("Where", t.call("IsNaN", p), 0.0, p) if guard else p, value)
 
 
 def plain(t: Text, mask: Callable[[Text, str], str] = lambda t, s: s, *, guard: bool = False) -> str:
-    """The attention of projections, with `mask` written over its scores."""
+    """The attention of projections, with the scores masked by `mask`."""
     q, k, v = by_heads(t, "query"), by_heads(t, "key", transposed=True), by_heads(t, "value")
     return joined(t, weighted(t, mask(t, t.call("Div", t.call("MatMul", q, k), 2.0)), v, guard=guard))
 
 
 def headed(t: Text, mask: Callable[[Text, str], str] = lambda t, s: s) -> str:
-    """The attention of operands that stand by heads."""
+    """The attention of operands that are split by heads."""
     return weighted(t, mask(t, t.call("Mul", t.call("MatMul", "query", swapped(t, "key")), 0.5)), "value")
 
 
@@ -74,7 +74,7 @@ def infinity(t: Text) -> str:
 
 
 def additive() -> Variants:
-    """A mask that is added: of any rank, of one or all heads, from padding, from booleans."""
+    """Additive masks: of any rank, for one or all heads, from padding, from booleans."""
     shapes = ("b, 1, s, t", "1, 1, s, t", "b, 2, s, t", "1, 2, s, t", "b, 1, 1, t", "2, s, t", "1, s, t", "s, t", "1, t", "t")
     for shape, order in product(shapes, ("s + m", "m + s")):
         yield (
@@ -136,7 +136,7 @@ def additive() -> Variants:
 
 
 def boolean() -> Variants:
-    """Scores that are kept or dropped by a condition: both polarities, every low number, every rank."""
+    """Scores kept or dropped by a condition: both polarities, each lowest number, each rank."""
     lows: Mapping[str, Callable[[Text], str]] = {
         "-1e4": lambda t: t.number(-1e4),
         "-1e9": lambda t: t.number(-1e9),
@@ -219,7 +219,7 @@ TRIANGLES = ("Trilu of ones", "Range ≥ Range", "Range ≤ Range", "Slice of a 
 
 
 def triangle(t: Text, how: str) -> str:
-    """The condition [s, s] that a key is not after its query."""
+    """The condition [s, s] that a key does not come after its query."""
     n = length(t)
     square = t.call("Concat", t.call("Unsqueeze", n, t.integers(0)), t.call("Unsqueeze", n, t.integers(0)), axis=0)
     zero, one = (t.call("Squeeze", t.integers(i)) for i in (0, 1))
@@ -245,7 +245,7 @@ def triangle(t: Text, how: str) -> str:
 
 
 def causal() -> Variants:
-    """Causal masks, however the triangle is made and however it is applied."""
+    """Causal masks, for every way to make the triangle and to apply it."""
 
     def apply(t: Text, s: str, made: str, applied: str) -> str:
         condition = triangle(t, made)
@@ -338,7 +338,7 @@ def scaled() -> Variants:
 
 
 def precise() -> Variants:
-    """Softmax in float32 inside float16, and guards against NaN."""
+    """Softmax in float32 in a float16 model, and guards against NaN."""
     narrow = "float16[b, s, 8] query, float16[b, t, 8] key, float16[b, t, 8] value"
 
     def half(t: Text, number: float) -> str:
@@ -393,7 +393,7 @@ def precise() -> Variants:
 
 
 def batched() -> Variants:
-    """Heads and batch as one axis: products of rank 3."""
+    """Heads and batch merged into one axis: products of rank 3."""
 
     def merged(t: Text, x: str, *, transposed: bool = False) -> str:
         four = by_heads(t, x)
@@ -436,10 +436,10 @@ def batched() -> Variants:
 
 
 def packed() -> Variants:
-    """Query, key and value from one projection, however they are packed."""
+    """Query, key and value from one projection, in every packing."""
 
     def attended(t: Text, q: str, k: str, v: str) -> str:
-        """Of values that stand by heads."""
+        """The attention of values that are split by heads."""
         return joined(t, weighted(t, t.call("Mul", t.call("MatMul", q, swapped(t, k)), 0.5), v))
 
     def parts(t: Text, x: str, axis: int, size: int, how: str) -> list[str]:
@@ -485,7 +485,7 @@ def packed() -> Variants:
 
 
 def cached() -> Variants:
-    """Keys and values that are appended to past ones, from one input or two, and handed on."""
+    """Keys and values appended to past ones, from one input or two, and returned."""
     past = "float[b, 2, p, 4] past_key, float[b, 2, p, 4] past_value"
 
     def write(t: Text, how: str) -> str:
@@ -510,7 +510,7 @@ def cached() -> Variants:
 
 
 def grouped() -> Variants:
-    """Fewer key and value heads than query heads, repeated in every way."""
+    """Fewer heads of keys and values than of queries, repeated in every way."""
 
     def repeated(t: Text, x: str, how: str) -> str:
         """b 2 t d -> b (2 2) t d."""
@@ -542,7 +542,7 @@ def grouped() -> Variants:
 
 
 def normalised() -> Variants:
-    """Queries and keys that are normalised by heads, with RMSNorm, LayerNormalization or a length of one."""
+    """Queries and keys normalised by heads, with RMSNorm, LayerNormalization or to length one."""
 
     def normal(t: Text, x: str, how: str) -> str:
         match how:
@@ -563,10 +563,10 @@ def normalised() -> Variants:
 
 
 def biased() -> Variants:
-    """Relative position biases: a table that is looked up, buckets of T5, windows of Swin, slopes of ALiBi."""
+    """Relative position biases: looked up in a table, T5's buckets, Swin's windows, ALiBi's slopes."""
 
     def table(t: Text) -> str:
-        """The bias [1, 2, s, s] of a table by distance, clipped, as T5 and MPNet look it up."""
+        """The bias [1, 2, s, s] from a table by clipped distance, as in T5 and MPNet."""
         zero, one = (t.call("Squeeze", t.integers(i)) for i in (0, 1))
         places = t.call("Range", zero, length(t), one)
         away = t.call("Sub", t.call("Unsqueeze", places, t.integers(0)), t.call("Unsqueeze", places, t.integers(1)))
@@ -596,7 +596,7 @@ def biased() -> Variants:
     )
 
     def slopes(t: Text, s: str) -> str:
-        """ALiBi: minus the distance to the key, times a slope of each head."""
+        """ALiBi: minus the distance to the key, times a slope for each head."""
         zero, one = (t.call("Squeeze", t.integers(i)) for i in (0, 1))
         places = t.call("Cast", t.call("Range", zero, length(t), one), to=1)
         t.constants.append("float[2, 1, 1] slope = {0.5, 0.25}")
@@ -605,7 +605,7 @@ def biased() -> Variants:
     yield "ALiBi", SELF, OUT, lambda t: plain(t, slopes)
 
     def window(t: Text, shifted: bool) -> str:
-        """Swin: windows of four among the batch, a table by heads, and a mask by windows where they are shifted."""
+        """Swin: windows of four in the batch axis, a table by heads, and a mask by windows if they are shifted."""
         q, k, v = by_heads(t, "query"), by_heads(t, "key", transposed=True), by_heads(t, "value")
         s = t.call("MatMul", t.call("Mul", q, 0.5), k)
         values = ", ".join(repr((i % 7) / 7) for i in range(32))
@@ -624,7 +624,7 @@ def biased() -> Variants:
 
 
 def capped() -> Variants:
-    """Scores that are softly capped: c tanh(s / c)."""
+    """Soft-capped scores: c tanh(s / c)."""
 
     def write(t: Text, s: str, how: str) -> str:
         inner = t.call("Mul", s, 1 / 30) if how == "products" else t.call("Div", s, 30.0)
@@ -653,7 +653,7 @@ def capped() -> Variants:
 
 
 def arranged() -> Variants:
-    """The same layout by every detour."""
+    """The same layout by every sequence of layout operators."""
 
     def heads(t: Text, x: str, how: str) -> str:
         match how:
@@ -707,7 +707,7 @@ def arranged() -> Variants:
         )
 
     def rank_three(t: Text) -> str:
-        """Keys that are transposed by way of rank 3, as torch's dynamo exporter does."""
+        """Keys transposed in rank 3, as torch's dynamo exporter does."""
         q, v = by_heads(t, "query"), by_heads(t, "value")
         three = t.call("Transpose", t.call("Reshape", by_heads(t, "key"), t.integers(-1, 6, 4)), perm=[0, 2, 1])
         k = t.call("Reshape", three, t.integers(-1, 2, 4, 6))
@@ -722,7 +722,7 @@ def arranged() -> Variants:
 
 
 def summed() -> Variants:
-    """Products that are written as Einsum."""
+    """Products written as Einsum."""
 
     def write(t: Text, q: str, k: str, v: str, scores: str, result: str, order: str) -> str:
         pair = ((q, k), (k, q))[order == "k q"]
@@ -749,7 +749,7 @@ def summed() -> Variants:
 
 
 def angles(t: Text) -> str:
-    """The angles [1, s, 2] of positions from 0 and two frequencies."""
+    """The angles [1, s, 2] of positions from 0, for two frequencies."""
     zero, one = (t.call("Squeeze", t.integers(i)) for i in (0, 1))
     places = t.call("Cast", t.call("Range", zero, length(t), one), to=1)
     t.constants.append("float[1, 1, 2] frequencies = {1.0, 0.01}")
@@ -757,7 +757,7 @@ def angles(t: Text) -> str:
 
 
 def rotated() -> Variants:
-    """Rotary embeddings: of halves and of neighbours, partial, of angles, of cosines and of tables."""
+    """Rotary embeddings: of halves and of neighbours, partial, from angles, from cosines and from tables."""
 
     def waves(t: Text, freqs: str, axis: int = 1) -> tuple[str, str]:
         return t.call("Unsqueeze", t.call("Cos", freqs), t.integers(axis)), t.call(
@@ -847,7 +847,7 @@ def rotated() -> Variants:
 
 
 def attention_of_rotated() -> Variants:
-    """Attention of queries and keys that are rotated."""
+    """Attention of rotated queries and keys."""
 
     def write(t: Text) -> str:
         freqs = angles(t)

@@ -1,4 +1,4 @@
-"""The text of small graphs, written node by node, and the choices that many fusions share: how to square, how to take a root.
+"""The text of small graphs, written node by node, and choices that many fusions share: how to square, how to take a root.
 
 A choice is a function that writes lines into a `Text` and returns the name of their result.
 """
@@ -12,9 +12,9 @@ from itertools import count
 
 @dataclass
 class Text:
-    """The text of a graph that is being written. Every method adds lines and returns the name of their result.
+    """The text of a graph under construction. Every method adds lines and returns the name of their result.
 
-    storage: where constants live. between: the transparent operator that follows every other node, or "".
+    storage: where constants are stored. between: the transparent operator after every other node, or "".
     """
 
     opset: int
@@ -48,7 +48,7 @@ class Text:
         return name
 
     def call(self, operator: str, *inputs: str | float, **attributes: object) -> str:
-        """A node; a number among its inputs becomes a constant. Every other result goes through `between`."""
+        """Add a node. A number among its inputs becomes a constant. Every other result goes through `between`."""
         read = [self.number(i) if isinstance(i, int | float) else i for i in inputs]
         name = f"t{next(self.names)}"
         written = ", ".join(f'{k} = "{v}"' if isinstance(v, str) else f"{k} = {v}" for k, v in attributes.items())
@@ -59,13 +59,13 @@ class Text:
         return f"{name}b"
 
     def reduce(self, operator: str, x: str, axis: int) -> str:
-        """A reduction over one axis: an attribute, or an input since opset 18 (ReduceSum: 13)."""
+        """A reduction over one axis, which is an attribute, or an input since opset 18 (ReduceSum: 13)."""
         if self.opset >= (13 if operator == "ReduceSum" else 18):
             return self.call(operator, x, self.integers(axis))
         return self.call(operator, x, axes=[axis])
 
     def clip(self, x: str, low: float, high: float) -> str:
-        """A Clip: bounds as attributes, or as inputs since opset 11; they are scalars whatever the storage."""
+        """A Clip with bounds as attributes, or as inputs since opset 11. They are scalars for any storage."""
         if self.opset < 11:
             return self.call("Clip", x, min=low, max=high)
         storage, self.storage = self.storage, "initializer" if self.storage == "one element" else self.storage
@@ -88,7 +88,7 @@ Variants = Iterator[tuple[str, str, Callable[[Text], str]]]
 
 
 def halves(t: Text, x: str, s: str, how: str) -> str:
-    """0.5 * x * s, grouped and ordered."""
+    """0.5 * x * s, in every grouping and order."""
     match how:
         case "(0.5 x) s":
             return t.call("Mul", t.call("Mul", 0.5, x), s)

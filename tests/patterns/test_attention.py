@@ -77,7 +77,7 @@ PADDED = {
 
 
 def padded(seed: int, batch: int, length: int) -> np.ndarray:
-    """What a causal decoder may read of sequences that are padded on the left or on the right, one of them throughout."""
+    """The mask of a causal decoder for sequences padded on the left or on the right, one of them entirely padding."""
     draw = np.random.default_rng(seed)
     kept = np.tril(np.ones((batch, 1, length, length), bool))
     for row in range(batch):
@@ -98,8 +98,8 @@ GUARDED = {
 
 @pytest.mark.parametrize("target", ["onnxruntime", "standard"])
 @pytest.mark.parametrize("how", [*PADDED, *(f"{how}, behind a guard" for how in (*PADDED, *GUARDED))])
-def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, library: Library, tmp_path: Path) -> None:
-    """With a finite number such a row is the mean of the values; with -inf and a guard it is zeros."""
+def test_padding_masks_and_fully_masked_rows(how: str, target: str, library: Library, tmp_path: Path) -> None:
+    """Fully masked rows: a finite mask gives the mean of the values, -inf with a guard gives zeros."""
     guard = how.endswith(", behind a guard")
     declared, write = (PADDED | GUARDED)[how.removesuffix(", behind a guard")]
     low = -np.inf if how.startswith("-inf") else np.finfo(np.float32).min
@@ -118,7 +118,7 @@ def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, li
             heads = 2 if "b, 2" in declared else 1
             feeds["mask"] = np.where(np.repeat(kept, heads, axis=1), 0, low).astype(np.float32)
         np.savez(tmp_path / "feeds.npz", **feeds)
-        # noise on the mask moves rows that are masked whole by as much as they are: a bound is given
+        # noise on the mask moves fully masked rows by their own size, so a bound is given
         verdict = verify(model, fused, inputs=tmp_path / "feeds.npz", atol=1e-5)
         assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), (batch, length, verdict.worst)
         (last,) = onnxruntime.InferenceSession(fused, providers=["CPUExecutionProvider"]).run(None, feeds)
@@ -131,10 +131,10 @@ HOLLOW = [p.id for p in load_patterns().patterns if "IsNaN" in operators_of(p.ma
 
 @pytest.mark.parametrize("target", ["onnxruntime", "standard"])
 @pytest.mark.parametrize("identifier", HOLLOW)
-def test_each_pattern_keeps_rows_of_infinity_apart_from_rows_of_the_lowest_number(
+def test_each_pattern_tells_rows_of_infinity_from_rows_of_the_lowest_number(
     identifier: str, target: str, library: Library, tmp_path: Path
 ) -> None:
-    """Behind a guard the first row is zeros, the second the mean of the values, for each way of masking that the formula has."""
+    """With a guard, the first row gives zeros and the second the mean of the values, for each masking in the formula."""
     pattern = library.get(identifier)
     guards = {id(found[0]): 1 for name in ("weights", "flat_weights") if (found := pattern.match.definition(name))}
     assert guards
@@ -142,7 +142,7 @@ def test_each_pattern_keeps_rows_of_infinity_apart_from_rows_of_the_lowest_numbe
     for spelling in base_spellings(pattern):
         try:
             instance = build(pattern, replace(spelling, chosen={**spelling.chosen, **guards}, opset=23))
-        except UnbuildableError:  # a sentence excludes it
+        except UnbuildableError:  # excluded by a sentence
             continue
         added = {name: array.copy() for name, array in instance.feeds.items() if name in ("mask", "offset", "window")}
         if not added or target not in pattern.replace:
@@ -168,7 +168,7 @@ def test_each_pattern_keeps_rows_of_infinity_apart_from_rows_of_the_lowest_numbe
 
 
 @pytest.mark.parametrize("low", [-np.inf, np.finfo(np.float32).min])
-def test_scores_that_are_bounded_are_the_mean_where_all_is_masked(low: float, library: Library, tmp_path: Path) -> None:
+def test_bounded_scores_give_the_mean_of_the_values_where_all_is_masked(low: float, library: Library, tmp_path: Path) -> None:
     (spelling,) = (s for s in SPELLINGS if (s.family, s.name) == ("batch and heads as one", "bounded"))
     model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(spelling.model), model)
@@ -181,8 +181,8 @@ def test_scores_that_are_bounded_are_the_mean_where_all_is_masked(low: float, li
 
 
 @pytest.mark.parametrize(("also", "wheres"), [("", 2), (", float[b, 1, s, s] second", 3)])
-def test_a_mask_that_each_layer_writes_is_computed_once(also: str, wheres: int, library: Library, tmp_path: Path) -> None:
-    """As TorchScript writes it: each layer has a Where and constants of its own. A mask that the model yields stays, too."""
+def test_equal_masks_of_several_layers_are_computed_once(also: str, wheres: int, library: Library, tmp_path: Path) -> None:
+    """TorchScript gives each layer its own Where and constants. A mask that is a graph output stays too."""
 
     def layers(t: Text) -> str:
         x = "query"
@@ -220,14 +220,14 @@ g (float[b, s, 16] query, float[b, s, 8] key, float[b, s, 8] value, float[b, 2, 
     ("past", "given", "operator"),
     [
         ("p", ", float[b, 2, m, 4] keys, float[b, 2, m, 4] values", "Attention"),
-        ("p", ", float[b, 2, m, 4] keys", "Concat"),  # values that nobody keeps are no cache
-        ("p", ", float[b, 2, m, 4] values", "Concat"),  # nor are keys
-        # as far as anybody knows, another length than that of the keys
+        ("p", ", float[b, 2, m, 4] keys", "Concat"),  # values that are not returned are no cache
+        ("p", ", float[b, 2, m, 4] values", "Concat"),  # nor are such keys
+        # the length may differ from that of the keys
         ("r", ", float[b, 2, m, 4] keys, float[b, 2, z, 4] values", "Concat"),
     ],
 )
-def test_a_cache_becomes_attentions_own(past: str, given: str, operator: str, library: Library, tmp_path: Path) -> None:
-    """Four heads of queries that share two of keys and values, at a prompt and at single tokens."""
+def test_a_cache_becomes_part_of_attention(past: str, given: str, operator: str, library: Library, tmp_path: Path) -> None:
+    """Four query heads share two heads of keys and values, for a prompt and for single tokens."""
     model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(DECODER.format(past=past, given=given)), model)
     result = fuse(model, fused, library, Options(verify=False))  # which would undo what does not run
@@ -252,8 +252,8 @@ blocks (float[b, n, 3, h, e] query, float[b, n, 6, h, e] key, float[b, n, 6, h, 
   y = Einsum <equation = "...hst,...thd->...shd"> (p, value) }"""
 
 
-def test_the_scores_say_how_many_heads_there_are(library: Library, tmp_path: Path) -> None:
-    """As TorchScript writes LongT5: operands whose shapes are unknown, and a bias for each of two heads."""
+def test_the_number_of_heads_is_read_from_the_scores(library: Library, tmp_path: Path) -> None:
+    """As in TorchScript's LongT5: operands of unknown shapes, and a bias for each of two heads."""
     model = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(BLOCKS), model)
     result = fuse(model, None, library, Options(prefer="fusion", dry_run=True))

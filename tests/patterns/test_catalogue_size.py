@@ -1,4 +1,4 @@
-"""No pattern says twice what the language says once."""
+"""No pattern has an alternative that the language already makes equal to another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def catalogue() -> ModuleType:
     return module
 
 
-def test_no_alternatives_are_one(catalogue: ModuleType) -> None:
+def test_no_pattern_has_a_needless_alternative(catalogue: ModuleType) -> None:
     assert [pair for one in load_patterns().patterns for pair in catalogue.needless(one)] == []
 
 
@@ -39,7 +39,7 @@ def test_no_alternatives_are_one(catalogue: ModuleType) -> None:
         ("Erf(x) | Exp(x)", ""),
     ],
 )
-def test_what_is_one_is_found(catalogue: ModuleType, formula: str, why: str) -> None:
+def test_needless_alternatives_are_found(catalogue: ModuleType, formula: str, why: str) -> None:
     names = [name for name in ("x", "z", "w") if name in formula.replace("Exp", "")]
     example = ", ".join(f'{name}: "float32[2, 3, 4, 4]"' for name in names)
     found = list(catalogue.needless(pattern(f"y = {formula}", f"y = Sum({', '.join(names)})", example=f"{{{example}}}")))

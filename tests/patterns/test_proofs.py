@@ -1,4 +1,4 @@
-"""Every pattern file proves itself: each spelling of its formula fuses and is right, each mutant is left alone or is right."""
+"""Every pattern file proves: each spelling of its formula fuses and is right, each mutant is left alone or is right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATTERNS = load_patterns().patterns
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=[p.id for p in PATTERNS])
 def test_a_pattern_is_proved(pattern: Pattern, thorough: bool) -> None:
-    """Without `--thorough` by models in which each alternative occurs; with every pair of them where these are too few."""
+    """Without `--thorough`, each alternative occurs in some model; if these are too few, each pair of alternatives."""
     proof = prove(with_cases(pattern), pairs=thorough)
     if proof.failures and not thorough:
         proof = prove(with_cases(pattern))
@@ -24,7 +24,7 @@ def test_a_pattern_is_proved(pattern: Pattern, thorough: bool) -> None:
         assert proof.targets["function"], "its operator was never proved by itself"
 
 
-def test_every_case_is_of_a_pattern() -> None:
-    """A file of models that no pattern reads would hold nothing."""
+def test_every_case_file_belongs_to_a_pattern() -> None:
+    """The models of a file without a pattern would never be tested."""
     files = {file.stem.replace("_", "-") for file in FOLDER.iterdir()}
     assert files == {p.id for p in PATTERNS if with_cases(p) is not p}

@@ -1,4 +1,4 @@
-"""Models that onnxruntime's own quantizer made: every product of integers is found, and what it is scaled by."""
+"""Models from onnxruntime's own quantizer: every integer product is fused with its scales."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("name", ["bert_torchscript", "t5_dynamo"])
-def test_no_product_of_integers_is_left(name: str, per_channel: bool, tmp_path: Path) -> None:
+def test_every_product_of_integers_is_fused(name: str, per_channel: bool, tmp_path: Path) -> None:
     quantized = tmp_path / "quantized.onnx"
     weights = QuantType.QUInt8 if per_channel else QuantType.QInt8
     quantize_dynamic(SAMPLES / f"{name}.onnx", quantized, weight_type=weights, per_channel=per_channel)

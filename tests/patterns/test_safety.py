@@ -1,7 +1,7 @@
-"""What a fusion may not break, end to end: every row is a model in which some fuser has been seen to go wrong.
+"""What a fusion must not break, end to end: each row is a model on which some fuser is known to fail.
 
-Each model is fused as the command line does it, verification included; the written file is then run beside the original, with the
-test's own feeds and onnxruntime's optimisation off. A row that must not fuse also says so by the operators it keeps.
+Each model is fused as on the command line, with verification. The written file is then compared with the original on the test's
+own feeds, with onnxruntime's optimisation off. A row that must not fuse also lists the operators it keeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIBRARY = load_patterns()
 
 @dataclass(frozen=True)
 class Fused:
-    """A fused model: what `fuse` said, and the two models as files and as protobufs."""
+    """A fused model: the result of `fuse`, and both models as files and protobufs."""
 
     result: FuseResult
     source: Path
@@ -37,16 +37,16 @@ class Fused:
 
     @property
     def operators(self) -> Counter[str]:
-        """The operators of the main graph of the written model, with their domain."""
+        """The operators of the main graph of the written model, with their domains."""
         return Counter(_name(n) for n in self.after.graph.node)
 
     @property
     def patterns(self) -> Counter[str]:
-        """What was fused."""
+        """The patterns that fused."""
         return Counter(r.pattern for r in self.result.rewrites)
 
     def agrees(self, **feeds: Any) -> None:
-        """Both models give the same results for these feeds; the others are drawn."""
+        """Assert that both models give the same results for these feeds. The other feeds are random."""
         given = {**_drawn(self.before), **feeds}
         expected, found = _run(self.source, given), _run(self.output, given)
         for a, b in zip(expected, found, strict=True):
@@ -78,7 +78,7 @@ def _run(path: Path, feeds: Mapping[str, Any]) -> list[np.ndarray]:
 
 @pytest.fixture
 def fused(tmp_path: Path) -> Any:
-    """Fuses a model in text form, given without its header unless it begins with one."""
+    """Fuse a model in text form; its header is added if missing."""
 
     def run(text: str, *, version: int = 17, **options: Any) -> Fused:
         header = f'<ir_version: 8, opset_import: ["": {version}, "com.microsoft": 1, "local": 1]>\n'
@@ -104,7 +104,7 @@ TINY_VARIANCES = STATISTICS.replace("var = {1, 2}", "var = {0, 0.00001}")
 
 
 def gelu(constants: str = CONSTANTS, inputs: str = "float[2, 8] x", outputs: str = "float[2, 8] y", more: str = "") -> str:
-    """The usual spelling of GELU, with a part of it replaced."""
+    """The usual spelling of GELU, with one part replaced."""
     return f"agraph ({inputs}) => ({outputs}) <{constants}> {{ {GELU} {more} }}"
 
 
@@ -118,14 +118,14 @@ def test_the_model_of_these_tests_fuses(fused: Any) -> None:
 
 
 def test_an_overridable_initializer_is_not_a_constant(fused: Any) -> None:
-    """The factor is a graph input with a default: a caller may change it, so the product is no GELU."""
+    """The factor is a graph input with a default. A caller may change it, so the product is not GELU."""
     model = fused(gelu("float root = {1.4142135}, float one = {1}", inputs="float[2, 8] x, float half = {0.5}"))
     assert model.operators["Erf"] == 1
     model.agrees(half=np.array(2, np.float32))
 
 
 def test_an_overridable_initializer_stays_overridable(fused: Any) -> None:
-    """The scale of a normalization may be any value; it is handed on as the input that it is."""
+    """The scale of a normalization may have any value, so it remains an input."""
     model = fused(
         """
         agraph (float[2, 3, 8] x, float[8] scale = {1, 1, 1, 1, 1, 1, 1, 1}) => (float[2, 3, 8] y)
@@ -155,17 +155,17 @@ def test_an_overridable_weight_is_not_folded(fused: Any) -> None:
     model.agrees(w=np.full((2, 1, 1, 1), 7, np.float32))
 
 
-# Other readers
+# Readers outside the match
 
 
-def test_an_inner_value_that_is_an_output(fused: Any) -> None:
+def test_an_inner_value_that_is_an_output_is_kept(fused: Any) -> None:
     model = fused(gelu(outputs="float[2, 8] y, float[2, 8] e"))
     assert model.operators["Erf"] == 1
     model.agrees()
 
 
-def test_a_mean_that_is_an_output(fused: Any) -> None:
-    """A fuser that drops the mean writes an invalid model."""
+def test_a_mean_that_is_an_output_is_kept(fused: Any) -> None:
+    """A fuser that removes the mean writes an invalid model."""
     model = fused(
         """
         agraph (float[2, 3, 8] x) => (float[2, 3, 8] y, float[2, 3, 1] mean)
@@ -181,13 +181,13 @@ def test_a_mean_that_is_an_output(fused: Any) -> None:
     model.agrees()
 
 
-def test_a_second_consumer(fused: Any) -> None:
+def test_an_inner_value_with_a_second_reader_is_kept(fused: Any) -> None:
     model = fused(gelu(outputs="float[2, 8] y, float[2, 8] z", more="z = Neg(s)"))
     assert model.operators["Erf"] == 1
     model.agrees()
 
 
-def test_a_use_in_an_if_body(fused: Any) -> None:
+def test_an_inner_value_that_an_if_body_reads_is_kept(fused: Any) -> None:
     model = fused(
         gelu(
             inputs="float[2, 8] x, bool c",
@@ -203,7 +203,7 @@ def test_a_use_in_an_if_body(fused: Any) -> None:
 
 
 def test_a_shared_initializer_keeps_its_value(fused: Any) -> None:
-    """Two convolutions read one weight, and one of them takes up a normalization."""
+    """Two convolutions share a weight, and one of them absorbs a normalization."""
     model = fused(
         f"""
         agraph (float[1, 1, 3, 3] x) => (float[1, 2, 3, 3] y, float[1, 2, 3, 3] z)
@@ -230,7 +230,7 @@ def test_a_shared_weight_that_is_normalized_twice(fused: Any) -> None:
     model.agrees()
 
 
-# Where patterns are searched
+# Bodies and functions
 
 
 def test_a_pattern_in_an_if_body_is_found_there(fused: Any) -> None:
@@ -284,26 +284,26 @@ def test_a_pattern_in_a_local_function_is_found_there(fused: Any) -> None:
         (1 / 1.4142135, 1, 0.5),
     ],
 )
-def test_other_constants_are_another_function(fused: Any, root: float, one: float, half: float) -> None:
+def test_other_constants_do_not_match(fused: Any, root: float, one: float, half: float) -> None:
     model = fused(gelu(f"float root = {{{root}}}, float one = {{{one}}}, float half = {{{half}}}"))
     assert not {"gelu", "quick-gelu"} & set(model.patterns)
     model.agrees()
 
 
 @pytest.mark.parametrize("root", [1.4142135, 1.414214, 1.4142])
-def test_a_rounded_constant_is_the_same_constant(fused: Any, root: float) -> None:
+def test_a_rounded_constant_matches(fused: Any, root: float) -> None:
     assert fused(gelu(f"float root = {{{root}}}, float one = {{1}}, float half = {{0.5}}")).patterns == {"gelu": 1}
 
 
-def test_a_constant_that_raises_the_rank(fused: Any) -> None:
-    """The result has four dimensions and the input two: it is no GELU of the input."""
+def test_a_constant_that_raises_the_rank_does_not_match(fused: Any) -> None:
+    """The result has four dimensions and the input two, so it is not GELU of the input."""
     text = gelu("float root = {1.4142135}, float one = {1}, float[1, 1, 1, 1] half = {0.5}", outputs="float[1, 1, 2, 8] y")
     model = fused(text)
     assert "com.microsoft.Gelu" not in model.operators
     model.agrees()
 
 
-def test_a_scale_that_raises_the_rank(fused: Any) -> None:
+def test_a_scale_that_raises_the_rank_does_not_match(fused: Any) -> None:
     model = fused(
         """
         agraph (float[2, 3] a, float[3, 4] b) => (float[1, 1, 2, 4] y) <float[1, 1, 1, 1] s = {0.5}>
@@ -325,16 +325,16 @@ def test_a_factor_that_raises_the_rank_is_not_folded(fused: Any) -> None:
     model.agrees()
 
 
-def test_a_quotient_of_a_constant_is_no_scale(fused: Any) -> None:
+def test_a_constant_divided_by_a_value_is_no_scale(fused: Any) -> None:
     model = fused("agraph (float[2, 3] a, float[3, 4] b) => (float[2, 4] y) <float s = {0.5}> { t = Div(s, a) y = MatMul(t, b) }")
     assert model.operators == {"Div": 1, "MatMul": 1}
 
 
-# Attributes that are not mentioned
+# Attributes with defaults
 
 
 def test_batch_normalization_in_training_is_left_alone(fused: Any) -> None:
-    """It normalizes by the batch and not by the stored statistics."""
+    """It normalizes by the statistics of the batch, not by the stored ones."""
     model = fused(
         f"""
         agraph (float[2, 1, 3, 3] x) => (float[2, 2, 3, 3] y)
@@ -346,14 +346,14 @@ def test_batch_normalization_in_training_is_left_alone(fused: Any) -> None:
     assert model.operators == {"Conv": 1, "BatchNormalization": 1}
 
 
-def test_dropout_in_training_is_not_seen_through(fused: Any) -> None:
+def test_dropout_in_training_is_not_looked_through(fused: Any) -> None:
     text = gelu(CONSTANTS + ", float ratio = {0.5}, bool training = {1}").replace(
         "s = Add(e, one)", "d = Dropout(e, ratio, training) s = Add(d, one)"
     )
     assert fused(text, verify=False).operators["Dropout"] == 1
 
 
-def test_dropout_in_inference_is_seen_through(fused: Any) -> None:
+def test_dropout_in_inference_is_looked_through(fused: Any) -> None:
     text = gelu(CONSTANTS + ", float ratio = {0.5}").replace("s = Add(e, one)", "d = Dropout(e, ratio) s = Add(d, one)")
     model = fused(text)
     assert model.operators == {"com.microsoft.Gelu": 1}
@@ -361,7 +361,7 @@ def test_dropout_in_inference_is_seen_through(fused: Any) -> None:
 
 
 def test_the_default_epsilon_of_the_source_is_kept(fused: Any) -> None:
-    """LayerNormalization's default is 1e-5, SkipLayerNormalization's 1e-12: with small activations they differ by a lot."""
+    """LayerNormalization's default is 1e-5, SkipLayerNormalization's 1e-12. With small activations the results differ a lot."""
     model = fused(
         """
         agraph (float[2, 3, 8] x, float[2, 3, 8] skip) => (float[2, 3, 8] y)
@@ -375,7 +375,7 @@ def test_the_default_epsilon_of_the_source_is_kept(fused: Any) -> None:
     model.agrees(x=small, skip=small[::-1])
 
 
-def test_the_default_epsilon_of_batch_normalization(fused: Any) -> None:
+def test_the_default_epsilon_of_batch_normalization_is_kept(fused: Any) -> None:
     model = fused(
         f"""
         agraph (float[1, 1, 3, 3] x) => (float[1, 2, 3, 3] y)
@@ -403,7 +403,7 @@ def test_integers_get_no_operator_that_does_not_load(fused: Any, dtype: str) -> 
 
 
 def test_doubles_get_no_operator_that_does_not_load(fused: Any) -> None:
-    """SkipLayerNormalization and FusedConv have no kernel for double; the written model runs all the same."""
+    """SkipLayerNormalization and FusedConv have no kernel for double. The written model still runs."""
     model = fused(
         """
         agraph (double[2, 3, 8] x, double[2, 3, 8] skip) => (double[2, 3, 8] y)
@@ -429,8 +429,8 @@ def test_doubles_are_not_folded_in_single_precision(fused: Any) -> None:
 # Names
 
 
-def test_names_that_a_fusion_would_like_are_taken(fused: Any) -> None:
-    """Values, nodes and initializers are already called what new ones would be called."""
+def test_new_names_do_not_collide_with_existing_ones(fused: Any) -> None:
+    """Values, nodes and initializers already have the names that a fusion would choose."""
     model = fused(
         f"""
         agraph (float[1, 1, 3, 3] x, float[2] Conv_output_0) => (float[1, 2, 3, 3] FusedConv, float[2] Conv)
@@ -467,25 +467,25 @@ def test_a_convolution_fuses_at_every_opset(fused: Any, opset: int) -> None:
 
 
 def test_softmax_before_opset_13_is_over_all_trailing_axes(fused: Any) -> None:
-    """Where a pattern means one axis it may not take the older operator for it; whatever fuses, the numbers stay."""
+    """A pattern for one axis must not match the older operator over several. The numbers stay the same in any case."""
     text = "agraph (float[2, 3, 4] x, float[3, 4] b) => (float[2, 3, 4] y) { s = Add(x, b) y = Softmax <axis = 1> (s) }"
     fused(text, version=12).agrees()
 
 
 def test_a_standard_operator_that_the_opset_lacks_is_skipped_with_its_reason(fused: Any) -> None:
-    """The standard Gelu came with opset 20."""
+    """The standard has Gelu since opset 20."""
     model = fused(gelu(), target="standard", opset="keep")
     assert "Gelu" not in model.operators and model.result.opset_after == 17
     assert any("opset 20" in skip.reason for skip in model.result.skipped)
 
 
 @pytest.mark.parametrize("policy", ["auto", "20"])
-def test_the_opset_is_raised_where_that_is_allowed(fused: Any, policy: str) -> None:
+def test_the_opset_is_raised_if_allowed(fused: Any, policy: str) -> None:
     model = fused(gelu(), target="standard", opset=policy)
     assert model.operators == {"Gelu": 1} and model.result.opset_after == 20
     model.agrees()
 
 
-def test_the_opset_is_not_raised_for_nothing(fused: Any) -> None:
+def test_the_opset_is_not_raised_without_need(fused: Any) -> None:
     model = fused("agraph (float[2, 8] x) => (float[2, 8] y) { y = Neg(x) }", target="standard", opset="auto")
     assert model.result.opset_after == 17 and model.output.read_bytes() == model.source.read_bytes()

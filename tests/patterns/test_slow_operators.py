@@ -1,4 +1,4 @@
-"""What takes the place of an operator that onnxruntime is slow at: it is written, proved, and as near to the truth."""
+"""Replacements for operators that are slow in onnxruntime: they are written, proved, and about as accurate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ mel (float[batch, length] x, float[{size}] w) => (float[batch, frames, 8] y)
 
 
 def log_mel(folder: Path, size: int, *, narrow: bool = False) -> Path:
-    """A model that a speech recognizer begins with: the logarithm of a spectrum in bands. narrow: of one bin each."""
+    """The first layers of a speech recognizer: the logarithm of a spectrum in bands. narrow: bands of one bin each."""
     bins, generator = size // 2 + 1, np.random.default_rng(size)
     proto = onnx.parser.parse_model(LOG_MEL.format(size=size, step=size // 2, bins=bins))
     bank = np.eye(bins, 8) if narrow else generator.random((bins, 8))
@@ -40,7 +40,7 @@ def log_mel(folder: Path, size: int, *, narrow: bool = False) -> Path:
 
 
 @pytest.mark.parametrize("size", [320, 400, 512])
-def test_a_spectrum_is_nearer_to_the_truth_than_onnxruntimes(size: int, tmp_path: Path) -> None:
+def test_a_spectrum_is_about_as_near_to_the_truth_as_onnxruntimes(size: int, tmp_path: Path) -> None:
     original = log_mel(tmp_path, size)
     result = fuse(original, tmp_path / "fused.onnx", load_patterns(), Options(shapes={"x": (2, 4 * size)}))
     assert result.verdict.verdict == "equivalent", result.verdict
@@ -53,16 +53,16 @@ def test_a_spectrum_is_nearer_to_the_truth_than_onnxruntimes(size: int, tmp_path
     assert np.abs(ours - truth).max() <= max(1.5 * np.abs(theirs - truth).max(), 1e-5)
 
 
-def test_what_onnxruntime_errs_by_is_noise(tmp_path: Path) -> None:
-    """In bands of one bin its own error is seen: it is far over a rounding of the band."""
+def test_the_error_of_onnxruntime_is_allowed_as_noise(tmp_path: Path) -> None:
+    """In bands of one bin, onnxruntime's own error is far larger than the rounding of the band."""
     original = log_mel(tmp_path, 400, narrow=True)
     result = fuse(original, tmp_path / "fused.onnx", load_patterns(), Options(shapes={"x": (2, 8000)}))
     assert (result.verdict.verdict, result.undone) == ("equivalent", ()) and len(result.rewrites) == 2
 
 
 @pytest.mark.parametrize("target", ["standard", "function"])
-def test_only_onnxruntime_gets_other_operators(target: str, tmp_path: Path) -> None:
-    """What onnxruntime is slow at another runtime may be quick at; and one operator is no function."""
+def test_slow_operators_are_replaced_for_onnxruntime_only(target: str, tmp_path: Path) -> None:
+    """Other runtimes may be fast at these operators, and a function for a single operator would be useless."""
     original = log_mel(tmp_path, 400)
     result = fuse(original, tmp_path / "fused.onnx", load_patterns(), Options(target=target, prefer="fusion", verify=False))
     assert {skip.pattern for skip in result.skipped} == {"stft-convolution", "power-of-pairs"}

@@ -1,4 +1,4 @@
-"""Which execution providers this machine has; the tests of the others are skipped."""
+"""The execution providers of this machine. Tests for others are skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RELU = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (floa
 
 @cache
 def starts(provider: str) -> bool:
-    """Whether a session with this provider stands here."""
+    """Whether a session with this provider can be created here."""
     try:
         check_providers([provider])
         open_session(RELU.SerializeToString(), provider, optimised=False)
@@ -27,5 +27,5 @@ def starts(provider: str) -> bool:
 
 
 def needs(provider: str) -> pytest.MarkDecorator:
-    """Skips a test where the provider is not in this onnxruntime, or does not start."""
+    """Skip a test if this onnxruntime lacks the provider or the provider does not start."""
     return pytest.mark.skipif(not starts(provider), reason=f"{provider} does not start here")

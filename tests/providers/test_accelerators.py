@@ -1,4 +1,4 @@
-"""Providers other than the CPU's, for real: `make test-openvino`, and on a machine with a GPU and onnxruntime-gpu, CUDA."""
+"""Real execution providers other than the CPU: `make test-openvino`, and CUDA on a machine with a GPU and onnxruntime-gpu."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def test_a_real_export_is_fused_for_the_provider_and_verified_on_it(provider: st
     assert len(placed.taken) > len(placed.fallen)
 
 
-def test_each_provider_is_verified_by_itself(provider: str, tmp_path: Path) -> None:
+def test_each_provider_is_verified_separately(provider: str, tmp_path: Path) -> None:
     result = fused("resnet_torchscript", tmp_path, CPU, provider)
     assert result.verdict.verdict == "equivalent"
     assert {run.provider for run in result.verdict.runs} == {CPU, provider}
     assert placement(result).provider == provider
 
 
-def test_what_a_provider_loads_is_asked_without_harm(provider: str) -> None:
+def test_asking_what_a_provider_loads_does_not_end_the_process(provider: str) -> None:
     loadability = Loadability(provider)
     assert loadability.is_available
-    loadability.inlines("LayerNormalization", 17, [])  # to ask onnxruntime for the kernels of all providers can end the process
+    loadability.inlines("LayerNormalization", 17, [])  # asking onnxruntime for the kernels of all providers can end the process
 
 
 @needs(OPENVINO)
 def test_what_openvino_computes_wrongly_is_undone_and_named(tmp_path: Path) -> None:
-    """OpenVINO 2025 takes FusedConv with a sum and applies the activation before it; each alone would be right."""
+    """OpenVINO 2025 fuses FusedConv with a sum and applies the activation first. Each operator alone would be right."""
     result = fused("resnet_torchscript", tmp_path, OPENVINO)
     assert result.verdict.verdict == "equivalent"
     for undone in result.undone:

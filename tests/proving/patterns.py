@@ -1,4 +1,4 @@
-"""Patterns for the tests of proofs: those of the catalogue, by id, and ones that a test writes."""
+"""Patterns for the tests of proofs: catalogue patterns by id, and patterns that a test writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How near to the truth is near enough, and what is seen at all."""
+"""The error that proofs allow, and which errors they find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXACT = np.linspace(-3, 3, 24).reshape(4, 6)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_rounding_is_near_enough_and_a_thousand_times_it_is_not(dtype: type) -> None:
+def test_rounding_is_allowed_and_a_thousand_times_it_is_not(dtype: type) -> None:
     fused = EXACT.astype(dtype)
     assert distance(fused, fused, EXACT) is None
     off = fused + np.asarray(3000 * np.finfo(dtype).eps, dtype)
@@ -21,21 +21,21 @@ def test_rounding_is_near_enough_and_a_thousand_times_it_is_not(dtype: type) -> 
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64, np.bool_])
-def test_a_planted_error_is_seen(dtype: type) -> None:
+def test_a_planted_error_is_found(dtype: type) -> None:
     exact = (EXACT > 0) if dtype is np.bool_ else EXACT.astype(np.int64) if dtype is np.int64 else EXACT
     fused = exact.astype(dtype)
     assert distance(fused, fused, exact) is None and distance(planted(fused), fused, exact) is not None
     assert (fused == exact.astype(dtype)).all(), "the output itself stays"
 
 
-def test_a_float64_may_lose_what_a_float32_attribute_loses_and_no_more() -> None:
+def test_a_float64_may_lose_what_a_float32_attribute_loses_and_nothing_more() -> None:
     off = EXACT * (1 + 2.0**-25)
     assert distance(off, EXACT, EXACT) is not None
     assert distance(off, EXACT, EXACT, stored=True) is None
     assert distance(EXACT * (1 + 2.0**-20), EXACT, EXACT, stored=True) is not None
 
 
-def test_another_shape_another_type_and_a_nan_are_seen() -> None:
+def test_another_shape_another_type_and_a_nan_are_found() -> None:
     fused = EXACT.astype(np.float32)
     assert "shape" in str(distance(fused[None], fused, EXACT))
     assert "float16" in str(distance(EXACT.astype(np.float16), fused, EXACT))
@@ -45,7 +45,7 @@ def test_another_shape_another_type_and_a_nan_are_seen() -> None:
 RELU = """<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] y) { y = Relu(x) }"""
 
 
-def test_a_judge_that_sees_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_finds_nothing_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.asarray([1.0, -1.0], np.float32)
     model = onnx.parser.parse_model(RELU)
     exact = Exact(model, {"x": x}, {"y": np.maximum(x, 0).astype(np.float64)})
@@ -54,7 +54,7 @@ def test_a_judge_that_sees_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch)
     assert "planted" in str(difference(exact, model))
 
 
-def test_what_never_ran_proves_nothing() -> None:
+def test_models_that_never_ran_prove_nothing() -> None:
     model = onnx.parser.parse_model(RELU.replace("Relu", "Nonesuch"))
     exact = Exact(model, {"x": np.ones(2, np.float32)}, {"y": np.ones(2)})
     with pytest.raises(NotRunError):

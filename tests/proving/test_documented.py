@@ -1,4 +1,4 @@
-"""The patterns that docs/language.md shows hold their proof; of several outputs, every one is provided."""
+"""The patterns in docs/language.md prove. A pattern with several outputs has to provide each of them."""
 
 from __future__ import annotations
 

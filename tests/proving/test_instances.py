@@ -1,4 +1,4 @@
-"""Instances: the same spelling is the same model, and every model is one that ONNX's own checker accepts."""
+"""Instances: equal spellings give equal models, and ONNX's checker accepts every model."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_instances_are_valid_and_the_same_spelling_is_the_same_bytes(pattern: Pa
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=[p.id for p in PATTERNS])
-def test_every_alternative_is_chosen_by_some_spelling(pattern: Pattern) -> None:
+def test_some_spelling_chooses_each_alternative(pattern: Pattern) -> None:
     chosen = {c for s in base_spellings(pattern) for c in s.chosen.items()}
     assert chosen >= {(point, index) for point, words in points(pattern).items() for index in range(len(words))}
 
 
-def test_spellings_differ_in_everything_that_exporters_differ_in() -> None:
+def test_spellings_differ_in_everything_in_which_exporters_differ() -> None:
     all_ = list(spellings(catalogue().get("layer-normalization")))
     assert {s.dtype for s in all_} >= {"float32", "float16", "float64"}
     assert {s.storage for s in all_} == {"initializer", "constant node", "rank one"}
@@ -64,7 +64,7 @@ def test_spellings_differ_in_everything_that_exporters_differ_in() -> None:
     assert len({str(s) for s in all_}) == len(set(map(str, all_)))
 
 
-def test_axes_are_an_attribute_or_an_input_as_the_opset_has_them() -> None:
+def test_axes_are_an_attribute_or_an_input_depending_on_the_opset() -> None:
     pattern = written("y = Exp(ReduceMean(x, axes=[-1]))", "y = Exp(x)", '{x: "float32[2, 8]"}')
     before, after = (build(pattern, Spelling(opset=o)).proto.graph for o in (17, 18))
     assert [a.name for a in before.node[0].attribute] == ["axes"] and len(before.node[0].input) == 1
@@ -88,7 +88,7 @@ def test_only_the_batch_is_symbolic() -> None:
     assert [[d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in graph.input] == [["N", 4], [4, 3], [3]]
 
 
-def test_mutants_change_one_thing_each() -> None:
+def test_each_mutant_has_one_change() -> None:
     instance = build(catalogue().get("layer-normalization"), Spelling())
     before = instance.proto.SerializeToString()
     made = list(mutants(instance))
@@ -120,8 +120,8 @@ b = a * scale? | Sin(a) + shift? | a
 y = (Abs | Neg)(b)"""
 
 
-def test_every_pair_of_alternatives_that_can_occur_together_does() -> None:
-    """Held against all combinations."""
+def test_every_pair_of_alternatives_that_can_occur_together_does_occur() -> None:
+    """Compared with all combinations."""
     sizes = '{x: "float32[2, 3]", scale: "float32[3]", shift: "float32[3]"}'
     pattern = written(CHOICES, "y = com.microsoft.Gelu(x + scale + shift)", sizes)
     counts = {point: len(words) for point, words in points(pattern).items()}
@@ -147,8 +147,8 @@ def test_every_pair_of_alternatives_that_can_occur_together_does() -> None:
         "lp-normalization",
     ],
 )
-def test_two_alternatives_that_some_model_has_occur_together_in_the_models_of_a_proof(identifier: str) -> None:
-    """Held against models of alternatives that are drawn; and the first alternatives alone show few of the pairs."""
+def test_each_possible_pair_of_alternatives_occurs_in_a_model_of_the_proof(identifier: str) -> None:
+    """Compared with models of random alternatives. The first alternatives alone have few of the pairs."""
     pattern = catalogue().get(identifier)
     draw = random.Random(0)
     words = points(pattern)
@@ -162,7 +162,7 @@ def test_two_alternatives_that_some_model_has_occur_together_in_the_models_of_a_
 
 
 def pairs_of(pattern: Pattern, chosen: Mapping[int, int]) -> set[frozenset[tuple[int, int]]]:
-    """The pairs of alternatives in the model of this choice; none where there is no such model."""
+    """The pairs of alternatives in the model of this choice; empty if there is no such model."""
     try:
         used = alternatives_of(pattern, Spelling(chosen, opset=LATEST))
     except UnbuildableError:

@@ -1,4 +1,4 @@
-"""The suite is put to the test: each safety that is taken out of the tool turns some proof red, so that none can go unnoticed."""
+"""Mutation tests of the proofs: with any one safety check removed from the tool, some proof fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 def drop_the_consumer_check(patch: pytest.MonkeyPatch) -> None:
-    """The matcher's and the rewriter's: each of them alone still holds."""
+    """Remove the consumer check of the matcher and of the rewriter: each alone would suffice."""
     patch.setattr(whole, "live_reader", lambda *_: None)
     patch.setattr(plan, "redirects", lambda *_: [])
 
@@ -106,7 +106,7 @@ CASES: list[tuple[Sabotage, str, str]] = [
 
 
 @pytest.mark.parametrize(("sabotage", "pattern", "said"), CASES, ids=[f"{s.__name__}-{p}" for s, p, _ in CASES])
-def test_a_safety_that_is_taken_out_turns_a_proof_red(
+def test_without_a_safety_check_a_proof_fails(
     sabotage: Sabotage, pattern: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sabotage(monkeypatch)
@@ -119,23 +119,23 @@ SILU_OF_ANY_TYPE = "y = x * Sigmoid(x)"
 
 @pytest.fixture
 def untyped() -> Iterator[Any]:
-    """SiLU that looks through casts and does not say that its result has the type of x: the rewriter has to."""
+    """SiLU that looks through casts and does not require the result to have x's type; the rewriter has to check it."""
     example = '{x: "float32[2, 8]"}'
     yield written(SILU_OF_ANY_TYPE, "y = com.microsoft.QuickGelu(x, alpha=1.0)", example, mixed_precision="true")
 
 
-def test_a_result_of_another_type_is_refused_by_the_rewriter_alone(untyped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rewriter_alone_refuses_a_result_of_another_type(untyped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not prove(untyped).failures
     monkeypatch.setattr(checks, "check_result", lambda *_: None)
     assert any("not cast back" in failure for failure in prove(untyped).failures)
 
 
-def test_a_judge_that_always_says_equal_turns_every_proof_red(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_comparison_that_always_succeeds_every_proof_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "distance", lambda *_, **__: None)
     for name in ("bias-gelu", "swiglu", "conv-affine", "cast-cast"):
         assert any("planted" in failure for failure in prove(catalogue().get(name)).failures)
 
 
-def test_an_attempt_that_raises_is_a_failure_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_an_attempt_is_a_failure_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("onnx_subgraph.proving.prove"), "apply", lambda *_, **__: {}["nothing"])
     assert any("fusing raises KeyError" in failure for failure in prove(catalogue().get("swiglu")).failures)

@@ -1,4 +1,4 @@
-"""What a proof asks of a pattern: everything that it claims must have been seen to hold."""
+"""The requirements of a proof: everything that a pattern claims has to be tested."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ def failures(pattern: Pattern) -> str:
     return "\n".join(prove(pattern).failures)
 
 
-def test_a_proof_says_what_was_tried() -> None:
+def test_a_proof_reports_what_was_tried() -> None:
     proof = prove(catalogue().get("silu"))
     assert not proof.failures and not proof.unproved
     assert proof.cases > 20 and set(proof.targets) == {"onnxruntime", "standard", "function"}
     assert all(proof.targets.values())
 
 
-def test_a_proof_is_the_same_every_time() -> None:
+def test_a_proof_is_deterministic() -> None:
     assert prove(catalogue().get("glu")) == prove(catalogue().get("glu"))
 
 
-def test_a_replacement_that_computes_something_else_fails() -> None:
+def test_a_wrong_replacement_fails() -> None:
     assert "a fused instance differs" in failures(written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.5)", X))
 
 
-def test_a_replacement_that_is_right_up_to_a_bad_default_fails() -> None:
-    """QuickGelu's alpha is 1.702 where nothing is said."""
+def test_a_replacement_with_a_wrong_default_fails() -> None:
+    """QuickGelu's alpha is 1.702 by default."""
     assert "a fused instance differs" in failures(written("y = x * Sigmoid(1.7 * x)", "y = com.microsoft.QuickGelu(x)", X))
 
 
-def test_a_condition_that_is_missing_is_found() -> None:
-    """Nothing says that all axes but the batch are one, or that the scale is for the last of them."""
+def test_a_missing_condition_is_found() -> None:
+    """No sentence requires that all axes except the batch are reduced, or that the scale is for the last of them."""
     pattern = written(
         "y = x / Sqrt(ReduceMean(x ** 2, axes=axes) + eps) * scale",
         "y = SimplifiedLayerNormalization(x, scale, axis=-1, epsilon=eps)",
@@ -54,7 +54,7 @@ def test_a_condition_that_is_missing_is_found() -> None:
     assert "a mutant fuses and differs" in said and "another axis" in said
 
 
-def test_an_alternative_that_no_model_reaches_fails() -> None:
+def test_an_alternative_that_no_model_has_fails() -> None:
     pattern = written(
         "y = Relu(Gemm(a, b)) | Relu(Gemm(b, a))",
         'y = com.microsoft.FusedGemm(a, b, activation="Relu")',
@@ -63,7 +63,7 @@ def test_an_alternative_that_no_model_reaches_fails() -> None:
     assert "the alternative `Relu(Gemm(b, a))` was never proved for onnxruntime: not evaluated" in failures(pattern)
 
 
-def test_an_alternative_that_its_replacement_can_not_serve_fails() -> None:
+def test_an_alternative_that_the_replacement_can_not_express_fails() -> None:
     pattern = written(
         "y = com.microsoft.Gelu(x + bias) | com.microsoft.Gelu(x)",
         "y = com.microsoft.BiasGelu(x, bias)",
@@ -79,22 +79,22 @@ def test_an_example_that_fits_no_operator_fails() -> None:
     assert "nothing could be proved" in failures(pattern)
 
 
-def test_a_target_that_this_machine_does_not_load_is_no_failure_and_says_why() -> None:
+def test_a_target_that_does_not_load_here_is_no_failure_and_has_a_reason() -> None:
     proof = prove(catalogue().get("group-normalization-silu"))
     assert not proof.failures and proof.targets["onnxruntime"] == 0
     assert "GroupNorm" in proof.unproved["onnxruntime"]
 
 
-def test_an_instance_that_is_not_found_says_how_far_the_pattern_got() -> None:
-    """The sentence holds for no instance: the proof says so with what is true instead, and what to change."""
+def test_an_instance_that_is_not_found_shows_how_far_the_pattern_matched() -> None:
+    """The sentence is false for every instance. The proof reports this with the actual value and what to change."""
     said = failures(written("y = x * Tanh(x)", "y = com.microsoft.QuickGelu(x, alpha=1.0)", X, where="[x.rank == 3]"))
     assert "it is not found (opset 18, float32, initializer, onnxruntime); nearly at Mul_2, where 2 nodes matched" in said
     assert "expected `x.rank == 3`, found it is false: x.rank is 2; let x.rank be 3; x is `x` (" in said
     assert "probe.yaml:" in said
 
 
-def test_an_instance_whose_search_was_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_subgraph.matching.matcher.MOST_STEPS", 1000)  # which 5! · 2⁵ ways to name the products exceed, too
+def test_an_instance_whose_search_was_given_up_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.matching.matcher.MOST_STEPS", 1000)  # too few for 5! · 2⁵ assignments
     products = " + ".join(f"a{i} * b{i}" for i in range(5))
     example = ", ".join(f'{n}{i}: "float32[2]"' for n in "ab" for i in range(5))
     never = " + ".join(f"{n}{i}.rank" for n in "ab" for i in range(5))
@@ -102,7 +102,7 @@ def test_an_instance_whose_search_was_given_up_says_so(monkeypatch: pytest.Monke
     assert "the search here was given up after 10000 steps" in said
 
 
-def test_a_proof_tells_how_many_models_it_has_tried() -> None:
+def test_a_proof_reports_its_progress() -> None:
     told: list[str] = []
     proof = prove(catalogue().get("silu"), told.append)
     assert told[0] == "1 model"
@@ -117,7 +117,7 @@ KEPT = """
 
 
 @pytest.mark.parametrize(("key", "said"), [("keeps", "a model to keep is fused"), ("fuses", "a model to fuse is not matched")])
-def test_cases_by_hand_are_held_to_their_word(key: str, said: str) -> None:
+def test_written_test_models_are_checked(key: str, said: str) -> None:
     match = "y = x * Sigmoid(x)" if key == "keeps" else "y = x * Sigmoid(2 * x)"
     alpha = 1.0 if key == "keeps" else 2.0
     pattern = written(match, f"y = com.microsoft.QuickGelu(x, alpha={alpha})", X, **{key: KEPT.format(why="it is said so")})
@@ -126,8 +126,8 @@ def test_cases_by_hand_are_held_to_their_word(key: str, said: str) -> None:
     assert key == "keeps" or "; nearly at x, where 2 nodes matched" in found[0]
 
 
-def test_a_float64_is_not_proved_by_a_float32_kernel() -> None:
-    """QuickGelu has no double kernel: the instances in float64 are skipped, not approximated."""
+def test_a_float64_is_not_proved_with_a_float32_kernel() -> None:
+    """QuickGelu has no double kernel: instances in float64 are skipped, not computed in float32."""
     pattern = written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.0)", '{x: "float64[2, 8]"}')
     proof = prove(pattern)
     assert not [f for f in proof.failures if "differs" in f]
@@ -145,15 +145,15 @@ TYPED = """
       g ({type}[2, 8] x) => ({type}[2, 8] y) {{ s = Sigmoid(x) y = Mul(x, s) }}"""
 
 
-def test_a_model_to_fuse_that_is_matched_and_not_replaced_fails_and_says_why() -> None:
-    """Its instances fuse, at a later opset than the model's; the function target has a body for it, and nobody wrote that."""
+def test_a_test_model_that_matches_but_is_not_replaced_fails_with_a_reason() -> None:
+    """Its instances fuse, but at a later opset than the model's."""
     pattern = written("y = x * Tanh(Softplus(x))", "y = Mish(x)", X, fuses=MISH)
     (said,) = prove(pattern).failures
     assert "a model to fuse is not replaced: of opset 17; onnxruntime: Mish needs opset 18, the model has 17" in said
     assert "probe.yaml:" in said
 
 
-def test_a_model_to_fuse_whose_kernel_is_missing_here_is_not_proved_on_this_machine() -> None:
+def test_a_test_model_whose_kernel_is_missing_is_not_proved_here() -> None:
     example = written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.0)", X, fuses=TYPED.format(type="double"))
     proof = prove(example)
     assert not proof.failures
@@ -172,7 +172,7 @@ example: {x: "float32[2, 8]", z: "float32[2, 8]"}
 
 
 def test_a_pattern_without_a_replacement_may_have_several_results() -> None:
-    """Both are given by the function, where others read the first as well; without `results` that is no match."""
+    """Both results are provided by the function, where the first has other readers too. Without `results` it is no match."""
     proof = prove(parse_pattern(TWO_RESULTS, "patterns/group/sample.yaml"))
     assert not proof.failures and proof.targets["function"] > 3
     model = parsed("gate = Sigmoid(x) y = Mul(gate, z) r = Relu(gate)", "float[2, 8] y, float[2, 8] r")
@@ -189,7 +189,7 @@ def parsed(nodes: str, outputs: str) -> ir.Model:
 
 
 def fused(model: ir.Model, pattern: Pattern) -> list[str]:
-    """The operators that are there when a pattern is replaced by its function in a copy of the model."""
+    """The operators of a copy of the model after a pattern was replaced by its function."""
     model = copied(model)
     constants = Constants(model)
     matches = find(model, [pattern], constants=constants).matches

@@ -1,4 +1,4 @@
-"""Patterns of regions: what their sentences can ask, what leaves a near miss, and selectors that are registered by name."""
+"""Patterns of regions: the facts that their sentences can ask, their near misses, and selectors registered by name."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def names(found: Found) -> list[str]:
         ("node.inputs[1].is_constant and node.inputs[1].value == 2", ["twice"]),
         ("node.outputs[0].shape[2] == 1", ["pool"]),
         ("node.attributes.group == 1", ["conv"]),
-        ("node.attributes.epsilon < 1e-4", ["norm"]),  # left out: what the schema says
+        ("node.attributes.epsilon < 1e-4", ["norm"]),  # left out: the schema's default
         ("node.attributes.kernel_shape == [1, 1]", []),  # left out, and the schema has no default
         ("node.inputs[9].rank == 1", []),
     ],
 )
-def test_what_can_be_asked_of_a_node(sentence: str, expected: list[str]) -> None:
+def test_facts_of_a_node(sentence: str, expected: list[str]) -> None:
     assert names(searched(pattern(select=sentence))) == expected
 
 
@@ -87,15 +87,15 @@ def test_what_can_be_asked_of_a_node(sentence: str, expected: list[str]) -> None
         ("region.size > 4", False),
     ],
 )
-def test_what_can_be_asked_of_a_region(sentence: str, kept: bool) -> None:
-    """Conv, its normalization, Relu and Gelu: five inputs, for the mean and the bias are one."""
+def test_facts_of_a_region(sentence: str, kept: bool) -> None:
+    """Conv, its normalization, Relu and Gelu: five inputs, because mean and bias are one value."""
     output = 'consumer.operator in ["BatchNormalization", "Relu", "com.microsoft.Gelu"]'
     found = searched(pattern(select='node.operator == "Conv"', output=output, keep=f'"{sentence}"'))
     assert bool(found.matches) is kept
     assert bool(found.near_misses) is not kept
 
 
-def test_a_region_that_is_not_kept_quotes_the_sentence_that_failed() -> None:
+def test_a_rejected_region_quotes_the_sentence_that_failed() -> None:
     keep = '"region.size >= 2 and len(region.outputs) == 2"'
     (miss, _) = searched(pattern(select="node.is_elementwise", output="consumer.is_elementwise", keep=keep)).near_misses
     assert miss.expected == "`len(region.outputs) == 2`"
@@ -110,11 +110,11 @@ def test_why_names_the_sentence_and_describes_the_region() -> None:
     assert miss.found == "a region of 2 nodes (Add, Mul) of int64"
 
 
-def test_a_single_node_that_is_not_kept_is_no_news() -> None:
+def test_a_rejected_single_node_is_no_near_miss() -> None:
     assert not searched(pattern(select="node.is_elementwise", keep="region.size > 9")).near_misses
 
 
-def test_what_is_not_known_is_a_no() -> None:
+def test_an_unknown_fact_makes_a_sentence_false() -> None:
     text = '<ir_version: 8, opset_import: ["" : 17, "their" : 1]> g (float[2] x) => (y) { a = their.Op (x)  y = Relu (a) }'
     assert names(searched(pattern(select="node.outputs[0].rank == 1"), text=text)) == []
     assert names(searched(pattern(select="node.outputs[0].rank == 1 or node.is_elementwise"), text=text)) == [""]
@@ -143,7 +143,7 @@ class Unmade:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that registers selectors."""
+    """An installed package that registers selectors."""
     (tmp_path / "selectors_of_a_test.py").write_text(SELECTOR, encoding="utf-8")
     folder = tmp_path / "selectors_of_a_test-1.0.dist-info"
     folder.mkdir()
@@ -156,13 +156,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_selector_is_used_by_its_name() -> None:
+def test_a_selector_is_found_by_its_name() -> None:
     assert names(searched(pattern(selector="elementwise"))) == ["norm relu gelu"]
     assert names(searched(region_pattern("elementwise"))) == ["norm relu gelu"]
 
 
 @pytest.mark.usefixtures("installed")
-def test_keep_is_asked_of_what_the_filter_of_the_selector_leaves() -> None:
+def test_keep_is_checked_after_the_filter_of_the_selector() -> None:
     (miss,) = searched(pattern(selector="elementwise", keep="region.size > 3")).near_misses
     assert miss.expected == "`region.size > 3`"
     assert names(searched(pattern(selector="trims", keep="region.size == 2"))) == ["norm relu"]
@@ -180,14 +180,14 @@ def test_keep_is_asked_of_what_the_filter_of_the_selector_leaves() -> None:
         ("other", "no selector other is installed"),
     ],
 )
-def test_a_selector_that_can_not_be_used_is_an_error(name: str, message: str) -> None:
+def test_an_invalid_selector_is_an_error(name: str, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         searched(region_pattern(name))
     assert raised.value.message.startswith(message)
 
 
 class Refusing:
-    """A selector that keeps nothing."""
+    """A selector that rejects every region."""
 
     def select(self, node: ir.Node) -> bool:
         return node.op_type == "Relu"
@@ -202,14 +202,14 @@ class Refusing:
         return False
 
 
-def test_what_a_selector_does_not_keep_is_a_near_miss() -> None:
+def test_a_region_that_a_selector_rejects_is_a_near_miss() -> None:
     (miss,) = searched(region_pattern("refusing", Refusing)).near_misses
     assert (miss.expected, miss.span) == ("a region that Refusing keeps", None)
 
 
-def test_only_the_selector_that_is_named_is_imported(installed: None) -> None:
+def test_only_the_named_selector_is_imported(installed: None) -> None:
     import sys
 
     sys.modules.pop("selectors_of_a_test", None)
-    pattern(selector="elementwise")  # reading a file imports nothing
+    pattern(selector="elementwise")  # reading a file imports no selector
     assert "selectors_of_a_test" not in sys.modules

@@ -1,4 +1,4 @@
-"""Marks: what lies between values, and the modules that exporters recorded."""
+"""Marks: the nodes between two values, and the modules that exporters recorded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LADDER = "a = Abs (x) b = Neg (a) c = Exp (a) d = Add (b, c) e = Sqrt (x) f = Mu
         (["a"], ["b", "c"], ["Neg", "Exp"]),
     ],
 )
-def test_between_lies_what_depends_on_the_first_and_is_needed_for_the_last(
+def test_between_selects_what_depends_on_the_first_and_leads_to_the_last(
     first: list[str], last: list[str], found: list[str]
 ) -> None:
     assert names(between(graph(LADDER), first, last)) == found
@@ -53,7 +53,7 @@ def test_a_mark_that_marks_nothing_is_said(first: str, last: str, said: str) -> 
 
 
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
-def test_both_exporters_layers_are_found_by_one_pattern(exporter: str) -> None:
+def test_one_pattern_finds_the_layers_of_both_exporters(exporter: str) -> None:
     found = modules(load(SAMPLES / f"bert_{exporter}.onnx").graph, "encoder.layer.*")
     assert [path.rpartition("encoder")[2] for path in found] == [".layer.0", ".layer.1"]
     for region in found.values():
@@ -62,7 +62,7 @@ def test_both_exporters_layers_are_found_by_one_pattern(exporter: str) -> None:
     assert set(one.nodes).isdisjoint(found[next(iter(found))].nodes) and len(one.nodes) < len(list(found.values())[1].nodes)
 
 
-def test_a_pattern_that_fits_nothing_names_the_modules() -> None:
+def test_a_pattern_that_matches_no_module_lists_the_modules() -> None:
     with pytest.raises(UsageError, match="no module of the model fits 'decoder'") as error:
         modules(load(SAMPLES / "bert_dynamo.onnx").graph, "decoder")
     assert "embeddings" in str(error.value.hint)
@@ -77,24 +77,24 @@ def named(body: str, *scopes: str) -> ir.Graph:
     return made
 
 
-def test_what_lies_within_a_module_belongs_to_it() -> None:
+def test_nodes_inside_a_module_belong_to_it() -> None:
     (region,) = modules(named("a = Abs (x) b = Neg (a) y = Exp (b)", "m/one", "m", "m/one"), "one").values()
     assert names(region) == ["Abs", "Neg", "Exp"]
 
 
-def test_modules_in_each_others_way_are_refused() -> None:
+def test_overlapping_modules_are_refused() -> None:
     tangled = named("a = Abs (x) b = Neg (a) y = Exp (b)", "m/layer.0", "m/layer.1", "m/layer.0")
     with pytest.raises(UsageError, match=r"out of the module m\.layer\.0 through m\.layer\.1"):
         modules(tangled, "layer.*")
 
 
-def test_a_star_stands_within_one_name() -> None:
+def test_a_star_matches_within_one_name() -> None:
     deep = named("a = Abs (x) b = Neg (a) y = Exp (b)", "m/layer.0/act", "m/layer.1", "m/layers")
     assert list(modules(deep, "layer.*")) == ["m.layer.0", "m.layer.1"]
     assert list(modules(deep, "layer.*.act")) == ["m.layer.0.act"]
 
 
-def test_metadata_that_is_no_list_is_no_module() -> None:
+def test_metadata_that_is_not_a_list_names_no_module() -> None:
     node = next(iter(graph("y = Abs (x)")))
     for text in ("not a list", "__import__('os')", "{'a': 1}"):
         node.metadata_props["pkg.torch.onnx.name_scopes"] = text

@@ -1,4 +1,4 @@
-"""Regions of ONNX graphs: what they read, what they provide, and the questions they grow by."""
+"""Regions of ONNX graphs: their inputs, their outputs, and the questions by which they grow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def elementwise(text: str) -> list[str]:
     return [words(r) for r in grow(graph(text), lambda node: node.op_type in ELEMENTWISE)]
 
 
-def test_a_region_reads_initializers_and_provides_what_others_read() -> None:
+def test_a_region_has_its_initializers_as_inputs_and_read_values_as_outputs() -> None:
     regions = elementwise("""
         g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {1, 2}> {
             a = Add (x, w)
@@ -40,7 +40,7 @@ def test_a_graph_output_inside_is_an_output() -> None:
     assert elementwise("g (float[2] x) => (float[2] a, float[2] y) { a = Relu (x)  y = Tanh (a) }") == ["x → Relu Tanh → a y"]
 
 
-def test_no_path_leaves_a_region_and_comes_back() -> None:
+def test_no_path_leaves_a_region_and_returns() -> None:
     regions = elementwise("""
         g (float[2] x) => (float[2] y) { a = Relu (x)  b = Tanh (a)  s = Softmax (a)  y = Add (b, s) }""")
     assert regions == ["x → Relu Tanh → a b", "b s → Add → y"]
@@ -58,28 +58,28 @@ BODY = """
     }"""
 
 
-def test_what_a_body_captures_is_an_output_of_the_region_and_leads_out_of_it() -> None:
-    """The If reads `a`, through its body alone: so it lies between Relu and Add, and the region ends before it."""
+def test_a_value_that_a_body_captures_is_an_output_of_the_region() -> None:
+    """Only the body of the If reads `a`. So the If is between Relu and Add, and the region ends before it."""
     assert elementwise(BODY) == ["x → Relu Tanh → a t", "t i → Add → y"]
 
 
-def test_a_body_is_a_graph_of_its_own() -> None:
+def test_each_body_has_its_own_regions() -> None:
     (then, other) = graph(BODY).subgraphs()
     assert [words(r) for r in grow(then, lambda node: True)] == ["a → Add Relu → p"]
     assert [words(r) for r in grow(other, lambda node: True)] == ["x → Tanh → r"]
 
 
-def test_a_node_with_bodies_is_in_a_region_with_all_that_they_capture() -> None:
+def test_a_region_with_an_if_reads_what_its_bodies_capture() -> None:
     regions = grow(graph(BODY), lambda node: node.op_type in {"If", "Add"})
     assert [words(r) for r in regions] == ["c a x t → If Add → y"]
 
 
-def test_a_region_of_everything_reads_the_inputs_and_provides_the_outputs() -> None:
+def test_a_region_of_all_nodes_has_the_inputs_and_outputs_of_the_graph() -> None:
     assert [words(r) for r in grow(graph(BODY), lambda node: True)] == ["x c → Relu Tanh If Add → y"]
 
 
 class Branch:
-    """A selector that starts at a Conv and takes what follows it, one reader after the other, up to an Add."""
+    """A selector that starts at a Conv and follows the readers one after another, up to an Add."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -107,7 +107,7 @@ TWO_BRANCHES = """
     }"""
 
 
-def test_a_region_grows_by_its_questions_and_the_first_takes_what_two_want() -> None:
+def test_a_region_grows_by_its_questions_and_the_first_of_two_gets_a_node() -> None:
     questions = Branch()
     regions = grow_from(graph(TWO_BRANCHES), questions)
     assert [words(r) for r in regions] == ["x w r → Conv Relu Add → s", "x w → Conv → r"]
@@ -118,7 +118,7 @@ def test_a_region_grows_by_its_questions_and_the_first_takes_what_two_want() -> 
 
 
 class Everything(Branch):
-    """The same, taking also what an Add reads."""
+    """The same, and it also takes the producers of an Add's inputs."""
 
     def select_input(self, node: ir.Node, producer: ir.Node) -> bool:
         return node.op_type == "Add"
@@ -128,8 +128,8 @@ def test_a_region_grows_along_an_incoming_edge() -> None:
     assert [words(r) for r in grow_from(graph(TWO_BRANCHES), Everything())] == ["x w → Conv Relu Conv Add → s"]
 
 
-def test_a_part_in_which_no_region_may_start_is_left_out() -> None:
-    """Conv → Relu and Add, with a Softmax between: the Add falls off, and by itself it is no region of this selector."""
+def test_a_part_without_a_start_node_is_left_out() -> None:
+    """Conv → Relu and Add, with a Softmax between them: the Add is split off, and alone it is no region of this selector."""
     regions = grow_from(
         graph("""
             g (float[1,1,4,4] x, float[1,1,1,1] w) => (float[1,1,4,4] y) {

@@ -1,4 +1,4 @@
-"""A headless browser, driven by the WebDriver protocol (https://www.w3.org/TR/webdriver2/), for what only a browser can tell."""
+"""A headless browser, driven by the WebDriver protocol (https://www.w3.org/TR/webdriver2/), for checks that need a browser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRIVER = shutil.which("chromedriver")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
-    "--host-resolver-rules=MAP * ~NOTFOUND",  # whoever asks for a name gets none
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # no name can be resolved
 )
 
 
@@ -30,7 +30,7 @@ _HERE = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @dataclass(frozen=True, slots=True)
 class Browser:
-    """One browser, with a profile of its own."""
+    """A browser with its own profile."""
 
     session: str
 
@@ -38,11 +38,11 @@ class Browser:
         _ask(f"{self.session}/url", {"url": page.resolve().as_uri()})
 
     def ask(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page. A page that has put up a dialogue fails here."""
+        """The value of a JavaScript expression in the page. Fails if the page shows a dialogue."""
         return _ask(f"{self.session}/execute/sync", {"script": f"return {expression}", "args": []})
 
     def command(self, name: str, **parameters: object) -> None:
-        """A command of the DevTools protocol."""
+        """Send a command of the DevTools protocol."""
         _ask(f"{self.session}/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def resize(self, width: int, height: int = 900) -> None:
@@ -50,7 +50,7 @@ class Browser:
         self.command("Emulation.setDeviceMetricsOverride", **size)
 
     def media(self, media: str = "", *, dark: bool = False) -> None:
-        """As on "print", or on the screen in light or dark colours."""
+        """Emulate "print", or a screen with light or dark colours."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", media=media, features=[scheme])
 

@@ -1,4 +1,4 @@
-"""What the tests of the page share: the patterns, and a real model, really fused."""
+"""Fixtures for the tests of the page: the patterns, and a real fused model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def library() -> Library:
 
 @pytest.fixture(scope="session")
 def bert(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Entry:
-    """A real model, really fused, whatever was measured to be faster."""
+    """A real fused model, with every fusion whatever its measured speed."""
     output = tmp_path_factory.mktemp("html") / "bert.onnx"
     model = ROOT / "sample_models/bert_torchscript.onnx"
     return Entry(model, 0, fuse(model, output, library, Options(only=PATTERNS, prefer="fusion", excerpts=True, sites=True)))

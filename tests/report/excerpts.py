@@ -1,4 +1,4 @@
-"""Excerpts drawn at random, for the laws of drawing and of likeness."""
+"""Random excerpts, for the laws of drawing and of grouping similar sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = st.text(max_size=40)
 
 @st.composite
 def excerpts(draw: st.DrawFn) -> Excerpt:
-    """Any number of nodes that read each other, constants and the outside in any way, with any words on them."""
+    """Excerpts of any number of nodes, constants and outside values, connected in any way and with any names."""
     edges = [Edge(draw(WORDS), "float32", ("batch", 8)) for _ in range(draw(st.integers(1, 3)))]
     edges += [Edge("weight", "float32", (8,), constant=True, literal=draw(WORDS)) for _ in range(draw(st.integers(0, 2)))]
     steps: list[Step] = []
@@ -31,14 +31,14 @@ def excerpts(draw: st.DrawFn) -> Excerpt:
 
 
 def chain(*operators: str, name: str = "/layer.0") -> Excerpt:
-    """Operators one after the other."""
+    """Operators in sequence."""
     edges = tuple(Edge(f"{name}/value_{i}", "float32", ("batch", 8)) for i in range(len(operators) + 1))
     steps = tuple(Step(f"{name}/{op}", "", op, (), (i,), (i + 1,)) for i, op in enumerate(operators))
     return Excerpt(steps, edges, (len(operators),), Counter(operators))
 
 
 def fan(count: int) -> Excerpt:
-    """Operators side by side, and one that reads all of them."""
+    """Parallel operators, and one that reads all of them."""
     edges = tuple(Edge(f"value_{i}", "float32", ("batch", 8)) for i in range(2 * count + 1))
     sides = tuple(Step("", "", "Sqrt", (), (i,), (count + i,)) for i in range(count))
     last = Step("", "", "Concat", (), tuple(range(count, 2 * count)), (2 * count,))

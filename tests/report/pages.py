@@ -1,4 +1,4 @@
-"""Results that nobody computed, one of them with names that a careless page would run."""
+"""Made-up results, one of them with names that would be executed by an unsafe page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>]]>-
 
 
 def result(*rewrites: Rewrite, **changes: object) -> FuseResult:
-    """A result that nobody computed."""
+    """A made-up result."""
     plain = FuseResult(
         model=Path("models/bert.onnx"),
         output=None,
@@ -46,12 +46,12 @@ def result(*rewrites: Rewrite, **changes: object) -> FuseResult:
 
 
 def entry_of(told: FuseResult, code: int = 0, checks: tuple[Check, ...] = ()) -> Entry:
-    """What the command line makes of a result."""
+    """The JSON object of a result, as the command line makes it."""
     return Entry(told.model, code, told, checks=checks)
 
 
 def entry(*rewrites: Rewrite, **changes: object) -> Entry:
-    """What the command line makes of a result that nobody computed."""
+    """The JSON object of a made-up result."""
     return entry_of(result(*rewrites, **changes))
 
 
@@ -64,7 +64,7 @@ def gelu(layer: int, before: Excerpt | None = None) -> Rewrite:
 
 
 def hostile(library: Library) -> str:
-    """A page on a model in which everything is called so that a careless page would run it."""
+    """A page about a model in which every name would be executed by an unsafe page."""
     step = Step(HOSTILE, HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), (0, 1), (2,))
     edges = (Edge(HOSTILE, HOSTILE, (HOSTILE,)), Edge(HOSTILE, HOSTILE, (), constant=True, literal=HOSTILE), Edge(HOSTILE))
     excerpt = Excerpt((step,), edges, (2,), {HOSTILE: 1})

@@ -1,4 +1,4 @@
-"""What counts as looking the same: everything but names, sizes, attributes and the order in the file."""
+"""When two sites look alike: names, sizes, attributes and the order in the file do not count."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_order_of_independent_nodes_does_not_count() -> None:
     ],
     ids=["another node", "another operator", "another result", "another type", "too large"],
 )
-def test_what_counts(other: Excerpt) -> None:
+def test_operators_and_connections_count(other: Excerpt) -> None:
     assert form(other) != form(chain("Div", "Erf", "Mul"))
 
 

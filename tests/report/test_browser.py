@@ -1,4 +1,4 @@
-"""The page in a real browser: it fits the window and the paper, nothing is cut off, and nothing but the page is asked for."""
+"""The page in a real browser: it fits the window and the paper, nothing is cut off, and it loads no other resource."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pages(bert: Entry, library: Library, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(params=["real", "hostile", "wide"])
 def page(request: pytest.FixtureRequest, window: Browser, pages: dict[str, Path]) -> Browser:
-    """A window on a page, as wide as a laptop."""
+    """A page in a window as wide as a laptop's screen."""
     window.media()
     window.resize(1366)
     window.open(pages[request.param])
@@ -51,8 +51,8 @@ def test_the_page_is_as_wide_as_the_window(page: Browser, width: int) -> None:
     assert page.ask("document.documentElement.scrollWidth") <= width
 
 
-def test_long_names_are_broken_and_no_words_run_into_each_other(page: Browser) -> None:
-    """What stands in a cell of a table stays in its column; a table that is too wide for the window is scrolled."""
+def test_long_names_are_broken_and_words_do_not_overlap(page: Browser) -> None:
+    """Text of a table cell stays in its column. A table wider than the window can be scrolled."""
     page.resize(820)
     outside = page.ask("""[...document.querySelectorAll("td, th")].filter(cell => {
         const words = document.createRange()
@@ -62,8 +62,8 @@ def test_long_names_are_broken_and_no_words_run_into_each_other(page: Browser) -
     assert outside == []
 
 
-def test_no_word_of_a_drawing_leaves_its_box(page: Browser) -> None:
-    """With the fonts that are really here; a box was made as wide as a font might need."""
+def test_text_stays_inside_the_boxes_of_a_drawing(page: Browser) -> None:
+    """With the fonts of this machine. A box has room for the widest font."""
     outside = page.ask("""[...document.querySelectorAll(".graph g:not(.line)")].flatMap(group => {
         const box = group.querySelector("rect").getBBox()
         return [...group.querySelectorAll("text")].filter(text => {
@@ -77,17 +77,17 @@ def test_no_word_of_a_drawing_leaves_its_box(page: Browser) -> None:
 
 
 def test_drawings_are_large_enough_to_read(page: Browser) -> None:
-    """Of 11 pixels of a letter at least 8 are left; a drawing that would have to be smaller can be scrolled."""
+    """Letters of 11 pixels keep at least 8. A drawing that would be smaller can be scrolled."""
     scales = page.ask("[...document.querySelectorAll('.graph')].map(g => g.clientWidth / g.viewBox.baseVal.width)")
     assert scales and all(8 / 11 <= scale <= 1.01 for scale in scales)
 
 
-def test_nothing_is_fetched_and_the_policy_lets_the_style_through(page: Browser) -> None:
+def test_nothing_is_fetched_and_the_policy_allows_the_style(page: Browser) -> None:
     assert page.ask("performance.getEntriesByType('resource').map(entry => entry.name)") == []
     assert page.ask("getComputedStyle(document.querySelector('h1')).fontSize") == "30px"
 
 
-def test_nothing_of_the_model_becomes_a_tag(page: Browser) -> None:
+def test_no_name_of_the_model_becomes_a_tag(page: Browser) -> None:
     assert page.ask("document.querySelectorAll('script, img, iframe, link, object').length") == 0
     assert (
         page.ask("[...document.querySelectorAll('*')].some(one => [...one.attributes].some(a => a.name.startsWith('on')))")
@@ -97,8 +97,8 @@ def test_nothing_of_the_model_becomes_a_tag(page: Browser) -> None:
     assert page.ask("document.title").endswith("onnx-subgraph")
 
 
-def test_the_policy_stops_a_script_that_got_in_after_all(window: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
-    """If escaping failed one day, the browser would still not run it."""
+def test_the_policy_stops_an_injected_script(window: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    """If escaping failed, the browser would still not run the script."""
     injected = "<script>document.title = 'ran'</script><b id=late onclick=\"document.title = 'ran'\">x</b></main>"
     (tmp_path / "page.html").write_text(pages["real"].read_text(encoding="utf-8").replace("</main>", injected), encoding="utf-8")
     window.open(tmp_path / "page.html")
@@ -106,8 +106,8 @@ def test_the_policy_stops_a_script_that_got_in_after_all(window: Browser, pages:
     assert window.ask("document.title") != "ran"
 
 
-def test_on_paper_every_site_is_there(page: Browser) -> None:
-    """A reader of paper can't open what is folded away, and needs no contents that can't be clicked."""
+def test_every_site_is_printed(page: Browser) -> None:
+    """On paper, folded sections are open and the table of contents is left out."""
     page.media("print")
     seen = page.ask("[...document.querySelectorAll('.sites tbody tr')].map(row => row.checkVisibility())")
     assert seen and all(seen)
@@ -115,7 +115,7 @@ def test_on_paper_every_site_is_there(page: Browser) -> None:
     assert page.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 
-def test_paper_is_white_even_for_who_reads_in_the_dark(page: Browser) -> None:
+def test_paper_is_white_also_in_dark_mode(page: Browser) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
     page.media(dark=True)
     assert page.ask(background) == "rgb(18, 23, 28)"
@@ -123,7 +123,7 @@ def test_paper_is_white_even_for_who_reads_in_the_dark(page: Browser) -> None:
     assert page.ask(background) == "rgb(255, 255, 255)"
 
 
-def test_it_prints(page: Browser) -> None:
+def test_the_page_prints_as_pdf(page: Browser) -> None:
     assert page.printed().startswith(b"%PDF")
 
 

@@ -1,4 +1,4 @@
-"""JUnit, Markdown and annotations of a run: what each must hold, in a form that its reader takes."""
+"""JUnit, Markdown and annotations of a run: their content, in a form that their readers accept."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def valid(content: bytes) -> ElementTree.Element:
     return root
 
 
-def test_junit_has_a_case_for_each_check() -> None:
+def test_junit_has_a_test_case_for_each_check() -> None:
     root = valid(document(ALL, [LOST]))
     names = [[case.get("name") for case in suite] for suite in root]
     assert names[1] == [
@@ -121,7 +121,7 @@ ANY = st.text(st.characters(codec="utf-8"), min_size=1)
 
 @given(ANY)
 def test_any_name_gives_valid_xml(name: str) -> None:
-    """Law: a control character in a name of the model breaks no reader."""
+    """Law: control characters in a model's names give valid XML."""
     check = replace(MISSED, what=name, found=name, reasons=(name,))
     valid(document([replace(MISSES, checks=(check,)), replace(FAILED, error=name + "x")]))
 
@@ -129,7 +129,7 @@ def test_any_name_gives_valid_xml(name: str) -> None:
 # Markdown
 
 
-def test_the_summary_leads_with_what_needs_attention() -> None:
+def test_the_summary_begins_with_failures() -> None:
     text = markdown(ALL, [LOST])
     lines = text.splitlines()
     assert lines[0] == "### onnx-subgraph: 2 of 6 models passed"
@@ -138,12 +138,12 @@ def test_the_summary_leads_with_what_needs_attention() -> None:
     assert "gelu: expected 12, found 11" in lines and f"  {WHY}" in lines
     assert "hint: export or download the model again" in lines
     assert "Expected, but not in this run: <code>lost.onnx</code>" in lines
-    assert text.endswith("\n\n")  # what is appended begins a paragraph of its own
+    assert text.endswith("\n\n")  # appended text begins a new paragraph
 
 
 @given(ANY)
 def test_no_name_breaks_the_table(name: str) -> None:
-    """Law: a name with bars, backticks, tags or lines stays inside its cell, and a message inside its block."""
+    """Law: names with bars, backticks, tags or line breaks stay in their cells, and messages in their blocks."""
     entry = replace(MISSES, model=Path("m" + name.replace("\0", "")), checks=(replace(MISSED, found=name),))
     lines = markdown([entry]).split("\n")
     assert lines[4].count("|") == 7 and lines[4].count("<") == 2
@@ -155,7 +155,7 @@ def test_no_name_breaks_the_table(name: str) -> None:
 
 
 def parsed(line: str) -> tuple[str, dict[str, str], str]:
-    """A workflow command as the runner reads it."""
+    """A workflow command, parsed like the runner does."""
     found = re.fullmatch(r"::(\w+) ([^:]*)::(.*)", line)
     assert found is not None, line
     level, properties, message = found.groups()
@@ -169,7 +169,7 @@ def parsed(line: str) -> tuple[str, dict[str, str], str]:
     return level, {name: plain(value) for name, value in pairs.items()}, plain(message)
 
 
-def test_there_is_an_annotation_for_what_is_wrong() -> None:
+def test_there_is_an_annotation_for_each_failure() -> None:
     found = [parsed(line) for line in commands(ALL, [LOST])]
     assert [(level, properties["file"]) for level, properties, _ in found] == [
         ("error", "ci/expected.yaml"),
@@ -187,15 +187,15 @@ def test_there_is_an_annotation_for_what_is_wrong() -> None:
 
 
 def test_a_file_is_named_from_the_root_of_the_repository(tmp_path: Path) -> None:
-    """Where the step runs in a folder of it, or gives absolute paths; what lies elsewhere is named as it was given."""
+    """Also if the step runs in a subfolder or gives absolute paths. Files outside the repository keep the given path."""
     inside, outside = replace(FAILED, model=tmp_path / "a" / "m.onnx"), replace(FAILED, model=tmp_path.parent / "m.onnx")
     files = [parsed(line)[1]["file"] for line in commands([inside, outside], workspace=tmp_path)]
     assert files == ["a/m.onnx", str(tmp_path.parent / "m.onnx")]
 
 
 @given(ANY)
-def test_no_text_leaves_its_annotation(name: str) -> None:
-    """Law: nothing in a name begins another command or ends this one, and all of it arrives."""
+def test_text_stays_inside_its_annotation(name: str) -> None:
+    """Law: no name begins another command or ends this one, and the text arrives complete."""
     check = replace(MISSED, what=name, reasons=(name,))
     (line,) = commands([replace(MISSES, checks=(check,))])
     assert "\n" not in line and "\r" not in line

@@ -1,4 +1,4 @@
-"""Laws of a drawing: whatever the graph, no box covers another, every line goes down, and nothing is outside."""
+"""Laws of drawings of any graph: boxes do not overlap, every line goes down, and everything is inside the drawing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_nothing_is_outside(excerpt: Excerpt) -> None:
 
 
 def corners(line: Line) -> list[tuple[float, float]]:
-    """The points that a line goes through."""
+    """The points of a line."""
     found: list[tuple[float, float]] = []
     for letter, words in re.findall(r"([MCV])([^MCV]*)", line.path):
         numbers = [float(word) for word in words.split()]
@@ -50,7 +50,7 @@ def corners(line: Line) -> list[tuple[float, float]]:
 @few
 @given(excerpts())
 def test_every_line_goes_down(excerpt: Excerpt) -> None:
-    """A reader follows the values from above to below."""
+    """The reader follows the values from top to bottom."""
     for line in draw(excerpt).lines:
         heights = [y for _, y in corners(line)]
         assert heights == sorted(heights) and heights[-1] > heights[0]
@@ -84,8 +84,8 @@ def test_the_same_excerpt_is_drawn_the_same(excerpt: Excerpt) -> None:
     assert draw(excerpt) == draw(excerpt)
 
 
-def test_a_box_says_the_constants_and_what_is_not_the_default() -> None:
-    """By the names of the standard; the two defaults, `group` and `dilations` of ones, say nothing."""
+def test_a_box_shows_constants_and_attributes_other_than_defaults() -> None:
+    """With the names of the standard. `group` and `dilations` have their defaults and are not shown."""
     edges = (
         Edge("x", "float16", ("batch", 3, 8, 8)),
         Edge("conv.weight", "float16", (4, 3, 3, 3), constant=True),
@@ -100,14 +100,14 @@ def test_a_box_says_the_constants_and_what_is_not_the_default() -> None:
     assert (y.head, y.facts) == ("y", ("float16",))
 
 
-def test_a_long_name_loses_its_middle_and_is_whole_in_the_title() -> None:
+def test_a_long_name_is_shortened_in_the_middle_and_complete_in_the_title() -> None:
     name = "/encoder/" + "a_very_long_module_name/" * 5
     x, *_ = [box for box in draw(chain("Sqrt", name=name)).boxes if box.kind == "read"]
     assert len(x.head) <= LONGEST and x.head.startswith("/encoder") and x.head.endswith("value_0")
     assert f"{name}/value_0" in x.title
 
 
-def test_two_parts_without_a_connection_stand_side_by_side() -> None:
+def test_two_unconnected_parts_are_side_by_side() -> None:
     edges = tuple(Edge(name, "float32", (8,)) for name in ("a", "b", "c", "d"))
     steps = (Step("", "", "Sqrt", (), (0,), (1,)), Step("", "", "Erf", (), (2,), (3,)))
     boxes = {box.head: box for box in draw(Excerpt(steps, edges, (1, 3), {"Sqrt": 1, "Erf": 1})).boxes}

@@ -1,4 +1,4 @@
-"""Laws of grouping: nothing is lost, equal layers are one entry, and different reasons stay apart."""
+"""Laws of grouping: nothing is lost, equal layers are one entry, and different reasons stay separate."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_fusions_keep_every_rewrite_and_count_its_nodes(given_rewrites: list[Rew
 
 
 @given(st.lists(near_misses()))
-def test_near_misses_are_all_kept_and_the_furthest_come_first(misses: list[NearMiss]) -> None:
-    """Each once: what two alternatives of a pattern find wrong at one place is one thing."""
+def test_all_near_misses_are_kept_and_the_furthest_come_first(misses: list[NearMiss]) -> None:
+    """Each once: the same failure of two alternatives of a pattern at one place counts once."""
     groups = grouping.nearly_matched(misses)
     places = [(g.pattern, anchor, node, g.expected) for g in groups for anchor, node in zip(g.anchors, g.nodes, strict=True)]
     assert set(places) == {(m.pattern, m.anchor, m.node, m.expected) for m in misses}
@@ -53,8 +53,8 @@ def test_equal_layers_are_one_entry_and_different_constants_are_two() -> None:
     assert [len(group.nodes) for group in groups] == [12, 1, 1, 1]
 
 
-def test_what_operators_are_applied_to_does_not_make_entries_differ() -> None:
-    """Names say nothing about why: that an Add stands there, and not a product, is one reason, whatever is added."""
+def test_operand_names_do_not_make_entries_differ() -> None:
+    """The reason is that the graph has an Add instead of a product, whatever its operands are."""
     found = [
         NearMiss("g", None, "a", f"n{i}", "a product `x ** 2`", f"Add(/{name}/x, {name}_output)", 3)
         for i, name in enumerate("abc")

@@ -1,4 +1,4 @@
-"""The page for people: whole, safe whatever the model says, and readable by machines that read aloud."""
+"""The HTML page: complete, safe for any model, and accessible to screen readers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VOID = {"meta", "br", "wbr", "hr", "img", "input", "link"}
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page: its tags in order, its text, and whether every tag is closed where it should be."""
+    """What a browser reads in a page: its tags in order, its text, and whether every tag is closed."""
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -73,7 +73,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("which", ["real", "hostile"])
 def test_nothing_is_fetched_and_nothing_runs(which: str, library: Library, bert: Entry) -> None:
-    """No script, no handler, no address but those inside the page, no style but the one that the policy names."""
+    """No script, no event handler, only links inside the page, and only the style that the policy allows."""
     source = html.page(bert, library) if which == "real" else hostile(library)
     page = Page(source)
     tags = {tag for tag, _ in page.tags}
@@ -102,8 +102,8 @@ def test_nothing_is_fetched_and_nothing_runs(which: str, library: Library, bert:
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def test_hostile_names_are_shown_as_they_are(library: Library) -> None:
-    """Escaped, not dropped: somebody has to find the node. What is not seen, or turns letters around, is a sign."""
+def test_hostile_names_are_shown_as_text(library: Library) -> None:
+    """Names are escaped, not removed, so that users find the node. Invisible and text-reversing characters become a sign."""
     source = hostile(library)
     assert "<script" not in source and "<img" not in source
     assert "<script>alert(1)</script>" in Page(source).text
@@ -112,12 +112,12 @@ def test_hostile_names_are_shown_as_they_are(library: Library) -> None:
     source.encode()
 
 
-def test_signs_are_not_lost_and_what_hides_is_seen() -> None:
+def test_visible_characters_are_kept_and_invisible_ones_are_shown() -> None:
     assert html.visible("naïve Größe · σ(x)\n\t日本") == "naïve Größe · σ(x)\n\t日本"
     assert html.visible("a\u202eb\x00c\ud800d") == "a�b�c�d"
 
 
-# Whole
+# Complete
 
 
 def test_every_site_is_listed(library: Library, bert: Entry) -> None:
@@ -127,14 +127,14 @@ def test_every_site_is_listed(library: Library, bert: Entry) -> None:
         assert rewrite.node in text
 
 
-def test_the_page_says_what_a_person_needs(library: Library, bert: Entry) -> None:
+def test_the_page_has_what_a_reader_needs(library: Library, bert: Entry) -> None:
     text = Page(html.page(bert, library, hidden=14)).text
     for fact in (
         "Equivalent",
         f"{bert.result.nodes_before} → {bert.result.nodes_after}",
         "14 → 17",
-        "y = exact_gelu(x)",  # the formula, as it is written
-        "exact_gelu(x): 0.5 * x * (1 + Erf(x / sqrt(2)))",  # and what it uses
+        "y = exact_gelu(x)",  # the formula, as in the pattern file
+        "exact_gelu(x): 0.5 * x * (1 + Erf(x / sqrt(2)))",  # and the formulas that it uses
         "Exact GELU",  # what it is
         "com.microsoft.BiasGelu",
         "patterns/activation/gelu.yaml",
@@ -146,7 +146,7 @@ def test_the_page_says_what_a_person_needs(library: Library, bert: Entry) -> Non
 
 
 def test_each_drawing_says_which_nodes_compute_which_line(library: Library, bert: Entry) -> None:
-    """As a table, so that nobody needs to point at anything; each box of a node has the numbers of its lines."""
+    """The table needs no pointer. Each box of a node has the numbers of its lines."""
     source = html.page(bert, library)
     gelu = source[source.index("<h3 id=", source.index(">gelu <") - 40) :]
     table = gelu[gelu.index('<table class="lines">') : gelu.index("</table>", gelu.index('<table class="lines">'))]
@@ -156,7 +156,7 @@ def test_each_drawing_says_which_nodes_compute_which_line(library: Library, bert
     assert drawing.count('class="step of-1"') == drawing.count('class="step') == 5
 
 
-def test_operators_are_counted_before_and_after(library: Library, bert: Entry) -> None:
+def test_operators_are_counted_before_and_after_fusing(library: Library, bert: Entry) -> None:
     rows = {
         row.name: (row.before, row.after, row.change)
         for row in html.histogram(bert.result.operators_before, bert.result.operators_after)
@@ -174,13 +174,13 @@ def test_equal_layers_are_drawn_once(library: Library) -> None:
     assert all(f"/layer.{i}/Gelu" in page.text for i in range(100))
 
 
-def test_sites_that_look_otherwise_are_drawn_too(library: Library) -> None:
+def test_sites_that_look_different_are_drawn_too(library: Library) -> None:
     text = Page(html.page(entry(gelu(0), gelu(1), gelu(2, chain("Div", "Erf", "Mul"))), library)).text
     assert "Form 1, 2 sites." in text and "Form 2, 1 site." in text
 
 
-def test_a_hundred_sites_are_a_small_page(library: Library) -> None:
-    """Each of them of another look: still no more is drawn than somebody would look at."""
+def test_a_hundred_different_sites_give_a_small_page(library: Library) -> None:
+    """The number of drawings is limited to what a person would look at."""
     operators = ["Add", "Mul", "Sub", "Div", "Erf", "Tanh", "Sqrt"]
     looks = [chain(*(operators[i // 7**d % 7] for d in range(3)), *["Relu"] * 40) for i in range(100)]
     source = html.page(entry(*(gelu(i, look) for i, look in enumerate(looks))), library)
@@ -196,18 +196,18 @@ def test_of_very_many_sites_the_first_are_listed(library: Library) -> None:
     assert f"And {5000 - looks.MOST_LISTED} sites more" in Page(source).text
 
 
-def test_a_huge_site_is_told_in_numbers(library: Library) -> None:
+def test_of_a_huge_site_only_the_operators_are_counted(library: Library) -> None:
     huge = Excerpt(operators=Counter({"MatMul": 300, "Add": 200}))
     text = Page(html.page(entry(gelu(0, huge)), library)).text
     assert "500 nodes, too many to draw: 300 MatMul, 200 Add." in text
 
 
-def test_what_was_not_noted_down_is_listed_without_a_drawing(library: Library) -> None:
+def test_a_rewrite_without_an_excerpt_is_listed_without_a_drawing(library: Library) -> None:
     source = html.page(entry(Rewrite("gelu", "Gelu", "/Gelu", ("/a",), 1)), library)
     assert "/Gelu" in Page(source).text and 'class="graph"' not in source
 
 
-def test_a_match_that_became_a_constant(library: Library) -> None:
+def test_a_match_that_became_a_constant_is_listed(library: Library) -> None:
     folded = Rewrite("gelu", "", "", ("/a",), 0, before=chain("Erf"), after=Excerpt())
     assert "(none)" in Page(html.page(entry(folded), library)).text
 
@@ -227,20 +227,20 @@ def test_a_match_that_became_a_constant(library: Library) -> None:
         (Verdict("different", "kernel", (Run("EP", True, {}, 0, "y", float("inf"), 0.0, ()),)), "inf"),
     ],
 )
-def test_bad_news_comes_first(verdict: Verdict, words: str, library: Library) -> None:
+def test_failures_come_first(verdict: Verdict, words: str, library: Library) -> None:
     text = " ".join(Page(html.page(entry(gelu(0), verdict=verdict), library)).text.split())
     assert words in text
     assert "Nothing was written." in text
 
 
 def place_of(layer: int) -> Rewrite:
-    """A rewrite that can be told from others."""
+    """A rewrite with its own place."""
     root = f"/layer.{layer}/Mul"
     return replace(gelu(layer), root=root, place=Place("gelu", "", (root,)))
 
 
-def test_what_was_undone_is_drawn_with_the_reason(library: Library) -> None:
-    """Equivalent without it, and with a warning: the first thing to know after the verdict."""
+def test_an_undone_fusion_is_drawn_with_the_reason(library: Library) -> None:
+    """The model is equivalent without it. The page shows the warning right after the verdict."""
     wrong, too = (Undone(place_of(7 + i), "site", "EP", "y", 0.5, 1e-6, 1e-7) for i in range(2))
     source = html.page(entry(gelu(0), undone=(wrong, too)), library)
     text = " ".join(Page(source).text.split())
@@ -250,7 +250,7 @@ def test_what_was_undone_is_drawn_with_the_reason(library: Library) -> None:
     assert "/layer.8/Mul" in text
 
 
-def test_each_fusion_by_itself(library: Library) -> None:
+def test_the_page_shows_each_fusion_checked_alone(library: Library) -> None:
     good = SiteCheck(replace(gelu(0), root="/layer.0/Mul"), "EP", "y", Accuracy(1e-7, 2e-7, 1e-6))
     unknown = SiteCheck(gelu(1), "EP", unknown="it is inside a loop")
     text = " ".join(Page(html.page(entry(gelu(0), gelu(1), sites=(good, unknown)), library)).text.split())
@@ -258,8 +258,8 @@ def test_each_fusion_by_itself(library: Library) -> None:
         assert fact in text
 
 
-def test_where_the_nodes_ran_on_each_provider(library: Library) -> None:
-    """What fell back to the CPU is what somebody who pays for an accelerator looks for: by operator, and by name."""
+def test_the_page_shows_where_nodes_ran_on_each_provider(library: Library) -> None:
+    """Nodes that ran on the CPU instead of the accelerator are listed by operator and by name."""
     nodes = [*(PlacedNode(f"/m{i}", "MatMul", "EP") for i in range(3)), PlacedNode("/m3", "MatMul", "CPU")]
     nodes += [PlacedNode("/gelu", "com.microsoft.Gelu", "CPU")]
     run = Run("EP", True, {}, 0, "y", 1e-7, 1e-6, ())
@@ -269,16 +269,16 @@ def test_where_the_nodes_ran_on_each_provider(library: Library) -> None:
         assert fact in text
 
 
-def test_a_provider_that_is_assumed_is_not_passed_off_as_run(library: Library) -> None:
-    """The page says so where it speaks of verification, and where it says what the run was for."""
+def test_an_assumed_provider_is_not_shown_as_run(library: Library) -> None:
+    """Both the section on verification and the settings of the run say so."""
     source = html.page(entry(gelu(0), assumed=("CUDAExecutionProvider",)), library)
     text = " ".join(Page(source).text.split())
     assert "Not run on CUDAExecutionProvider: it was assumed, from a table of the kernels of onnxruntime 1." in text
     assert "onnxruntime on CPUExecutionProvider, CUDAExecutionProvider (assumed)" in text
 
 
-def test_what_onnxruntime_does_by_itself(library: Library) -> None:
-    """Both tables of `--compare-ort`; what ours keep onnxruntime from doing stands out, and is named."""
+def test_the_page_shows_the_fusions_of_onnxruntime(library: Library) -> None:
+    """Both tables of `--compare-ort`. Fusions that prevent onnxruntime's own are highlighted and named."""
     own = (OwnFusion("com.microsoft.Gelu", "/g0", "kept", ""), OwnFusion("com.microsoft.Gelu", "/g1", "blocked", "Erf"))
     work = OwnWork("EP", own, (OwnSite(gelu(0), "com.microsoft.Gelu"), OwnSite(gelu(1)), OwnSite(gelu(2), inside=True)), 9, 7)
     page = Page(html.page(entry(gelu(0), gelu(1), gelu(2), own=(work,)), library))
@@ -297,7 +297,7 @@ def test_what_onnxruntime_does_by_itself(library: Library) -> None:
     assert "By onnxruntime itself" not in Page(html.page(entry(gelu(0)), library)).text
 
 
-def test_a_missed_expectation_is_bad_news(library: Library) -> None:
+def test_a_missed_expectation_is_a_failure(library: Library) -> None:
     span = Span("expect.yaml", 3, 5, 8, "    gelu: 12")
     checks = (
         Check("gelu", "12", "11", False, span, ("/layer.7 lacks one",)),
@@ -316,12 +316,12 @@ def test_a_model_that_was_not_run_is_not_said_to_have_outputs_within_bounds(libr
     assert "Each of 2 fusions is right by itself; the model was not run." in text and "within its bound" not in text
 
 
-def test_a_model_in_which_nothing_fused(library: Library) -> None:
+def test_the_page_of_a_model_in_which_nothing_fused(library: Library) -> None:
     text = Page(html.page(entry(verdict=Verdict("equivalent", reason="nothing fused")), library)).text
     assert "Nothing fused" in text and "No pattern was replaced." in text
 
 
-def test_what_was_not_fused_and_why(library: Library) -> None:
+def test_the_page_shows_what_was_not_fused_and_why(library: Library) -> None:
     span = Span("patterns/activation/gelu.yaml", 5, 13, 6, "  y = 0.5 * x * (1 + Erf(x / sqrt(2)))")
     change = "put 0.5 in the place of [0.75]"
     misses = tuple(NearMiss("gelu", span, f"/layer.{i}/Erf", f"/layer.{i}/Mul", "0.5", "[0.7]", 3, change) for i in range(12))
@@ -342,14 +342,14 @@ def test_what_was_not_fused_and_why(library: Library) -> None:
     assert text.count("[0.7]") == 1
 
 
-def test_the_page_repeats_byte_for_byte(library: Library, bert: Entry) -> None:
+def test_the_page_is_reproducible_byte_for_byte(library: Library, bert: Entry) -> None:
     assert html.page(bert, library) == html.page(bert, library)
 
 
-# Readable
+# Accessible
 
 
-def test_ids_are_unique_and_found(library: Library, bert: Entry) -> None:
+def test_ids_are_unique_and_links_lead_to_them(library: Library, bert: Entry) -> None:
     page = Page(html.page(bert, library))
     ids = page.all("id")
     assert len(ids) == len(set(ids))
@@ -391,8 +391,8 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark", "paper"])
-def test_words_stand_out_from_what_is_behind_them(scheme: str) -> None:
-    """WCAG 2.2, 1.4.3: a contrast of 4.5 for text; 1.4.11: of 3 for lines that mean something."""
+def test_colours_have_enough_contrast(scheme: str) -> None:
+    """WCAG 2.2: a contrast of 4.5 for text (1.4.3) and 3 for meaningful lines (1.4.11)."""
     style = (html.PAGE / "style.css").read_text(encoding="utf-8")
     blocks = [dict(re.findall(r"--([\w-]+): (#\w{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
     assert len(blocks) == 3
@@ -417,10 +417,10 @@ def test_words_stand_out_from_what_is_behind_them(scheme: str) -> None:
         assert contrast(line, behind) >= 3, (line, behind)
 
 
-# Missing
+# Missing packages
 
 
-def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
+def test_a_missing_package_is_named_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
     monkeypatch.setattr(html, "find_spec", lambda name: None if name == "fast_sugiyama" else sys)
     with pytest.raises(UsageError) as caught:
         html.page(entry(), library)

@@ -1,4 +1,4 @@
-"""Laws of the list of patterns: nothing is cut off, nothing is wider than asked for, and every pattern is there once."""
+"""Laws of the list of patterns: nothing is cut off or wider than requested, and every pattern occurs once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_list_is_by_group() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100, 160, 240])
-def test_every_word_is_there_on_any_width(width: int) -> None:
+def test_every_word_is_printed_at_any_width(width: int) -> None:
     known = headers()
     text = listing.pattern_list(known, width)
     assert max(map(len, text.splitlines())) <= width
@@ -29,7 +29,7 @@ def test_every_word_is_there_on_any_width(width: int) -> None:
         assert set(one.summary.split()) <= set(text.split())
 
 
-def test_one_pattern_is_shown_as_written_but_for_its_test_models() -> None:
+def test_one_pattern_is_printed_as_in_its_file_without_test_models() -> None:
     source = "match: |\n  y = 0.5 * x * (1 + Erf(x / sqrt(2)))\n"
     models = "keeps:\n  - why: a second reader\n    model: |\n      g (…)\nassumes: finite\n"
     assert "keeps" not in listing.pattern(header("gelu", "activation"), source + models)

@@ -1,7 +1,7 @@
-"""The first reason that `explain` gives, word for word, for constructed near misses of every kind.
+"""The first reason that `explain` prints, word for word, for constructed near misses of every kind.
 
-`data/near_misses.yaml` has the models, as text, and what is printed of the pattern asked about.
-`python -m tests.report.test_reasons` writes down what is printed now, for a reader to judge.
+`data/near_misses.yaml` has the models as text, and the output for the pattern asked about. `python -m tests.report.test_reasons`
+writes the current output there, for review.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CASES = yaml.safe_load(DATA.read_text(encoding="utf-8"))
 
 
 def first_reason(case: dict[str, Any], folder: Path) -> str:
-    """What `explain model.onnx PATTERN` prints first, after the name of the model."""
+    """The first reason that `explain model.onnx PATTERN` prints, after the name of the model."""
     source = case["model"]
     path = folder / "model.onnx"
     onnx.save(onnx.parser.parse_model(source if source.startswith("<") else HEADER + source), path)

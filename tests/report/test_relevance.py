@@ -1,4 +1,4 @@
-"""Which near misses `fuse` tells of: those of a person who would want to know, and `explain` has the rest."""
+"""Which near misses `fuse` reports: those that a user would want to know. `explain` has the rest."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def told(miss: NearMiss, *rewrites: Rewrite, target: str = "onnxruntime") -> boo
 
 
 def miss(pattern: str, matched: int, expected: str = "Erf", found: str = "Tanh", kind: Kind = Kind.TERM) -> NearMiss:
-    """One that failed as `kind` says; where it is a term, at the operator `found` in place of the operator `expected`."""
+    """A near miss of this kind; a term has the operator `found` in place of `expected`."""
     operators, there = ((expected,), found) if kind is Kind.TERM else ((), "")
     return NearMiss(pattern, None, "anchor", "node", expected, found, matched, kind=kind, operators=operators, there=there)
 
 
 def number(pattern: str, matched: int, wanted: float, found: float) -> NearMiss:
-    """One that has another number."""
+    """A near miss by another number."""
     failed = miss(pattern, matched, f"the constant {wanted}", str(found), Kind.NUMBER)
     return replace(failed, numbers=(wanted, found))
 
@@ -38,42 +38,42 @@ def test_the_size_is_that_of_the_smallest_graph_that_matches(pattern: str, opera
     assert size(LIBRARY.get(pattern).match) == operators
 
 
-def test_what_came_most_of_the_way_is_told() -> None:
+def test_a_near_miss_that_matched_most_of_the_pattern_is_reported() -> None:
     assert told(miss("gelu", 5)) and told(miss("gelu", 4))
     assert not told(miss("gelu", 3))
 
 
-def test_a_constant_that_is_another_number_is_told() -> None:
+def test_a_different_constant_is_reported() -> None:
     assert told(number("gelu", 2, 0.707107, 0.704225))
     assert not told(miss("gelu", 2, "the constant 0.707107", "a graph input"))
 
 
-def test_two_operators_in_a_row_say_nothing() -> None:
+def test_two_matching_operators_are_not_reported() -> None:
     assert not told(miss("gemm-add", 2))
 
 
-def test_sums_of_sums_are_nearly_everywhere() -> None:
+def test_a_pattern_of_sums_alone_is_not_reported() -> None:
     assert not told(miss("affine", 9))
 
 
-def test_what_another_pattern_has_replaced_is_no_loss() -> None:
+def test_a_place_that_another_pattern_replaced_is_not_reported() -> None:
     elsewhere = Rewrite("fast-gelu", "com.microsoft.FastGelu", "FastGelu", ("other",), 1)
     assert told(miss("gelu", 5), elsewhere)
     assert not told(miss("gelu", 5), replace(elsewhere, replaces=("anchor",)))
     assert not told(miss("gelu", 5), replace(elsewhere, replaces=("node",)))
 
 
-def test_what_another_pattern_makes_into_the_same_operator_is_no_loss() -> None:
+def test_a_node_that_another_pattern_made_into_the_same_operator_is_not_reported() -> None:
     assert not told(miss("gelu", 5), Rewrite("my-gelu", "com.microsoft.Gelu", "node", ("other",), 1))
 
 
-def test_a_pattern_that_the_target_can_not_use_is_not_told() -> None:
+def test_a_pattern_without_the_target_is_not_reported() -> None:
     assert told(miss("geglu", 9), target="function")
     assert not told(miss("geglu", 9)) and not told(miss("geglu", 9), target="standard")
     assert told(miss("mish", 3)), "the target onnxruntime takes a standard operator where it has none of its own"
 
 
-def test_a_pattern_that_is_not_known_is_not_told() -> None:
+def test_an_unknown_pattern_is_not_reported() -> None:
     assert not told(miss("no-such-pattern", 9))
 
 
@@ -81,31 +81,31 @@ def answered(miss: NearMiss, *rewrites: Rewrite) -> bool:
     return bool(answering(unfused(replace(RESULT, near_misses=(miss,), rewrites=rewrites)), LIBRARY).near_misses)
 
 
-def test_whoever_asks_why_hears_of_what_the_target_can_not_use_as_well() -> None:
+def test_explain_also_reports_patterns_without_the_target() -> None:
     assert answered(miss("geglu", 9)) and not answered(miss("geglu", 2))
     assert answered(miss("gemm-add", 2, "`a.rank == 2 and b.rank == 2`", "`a.rank == 2` is false: a.rank is 3", Kind.SENTENCE))
 
 
-def test_whoever_asks_why_hears_of_a_number_that_is_nearly_right() -> None:
+def test_explain_reports_a_number_that_is_nearly_right() -> None:
     assert answered(number("gelu", 2, 0.707107, 0.704225))
     assert not answered(number("gelu", 2, 0.707107, 7))
 
 
-def test_a_place_that_was_fused_needs_no_reason() -> None:
-    """Unless much more than what was fused had matched."""
+def test_explain_reports_no_near_miss_where_the_place_was_fused() -> None:
+    """Unless far more matched than was fused."""
     own = Rewrite("gelu", "com.microsoft.Gelu", "Gelu", ("anchor", "other"), 1)
     assert not answered(miss("gelu", 5), own)
     assert not answered(miss("gelu", 4), replace(own, pattern="fast-gelu"))
     assert answered(miss("gelu", 5), replace(own, pattern="fast-gelu"))
 
 
-def test_what_failed_at_an_operator_of_ours_says_nothing() -> None:
+def test_a_near_miss_at_an_operator_that_fusing_made_is_not_reported() -> None:
     fused = Rewrite("fused-matmul", "com.microsoft.FusedMatMul", "node", ("elsewhere",), 1)
     assert not answered(miss("gelu", 5, "MatMul", "com.microsoft.FusedMatMul"), fused)
     assert answered(miss("gelu", 5, "MatMul", "com.microsoft.FusedMatMul"))
 
 
-def test_that_no_operator_reads_what_began_to_match_and_that_a_layout_is_another_is_told_only_to_who_asks_for_it() -> None:
+def test_missing_readers_and_other_layouts_are_reported_only_on_request() -> None:
     assert not answered(miss("gelu", 5, "a product `x` that reads `t`", "Sin", Kind.READER))
     assert not answered(miss("depth-to-space", 1, 'rearrange "b c -> c b"', "another one, from [2, 3] to [2, 3]", Kind.LAYOUT))
 
@@ -114,26 +114,26 @@ def test_that_no_operator_reads_what_began_to_match_and_that_a_layout_is_another
 
 
 def about(pattern: str, *misses: NearMiss, operators: tuple[str, ...] = (), fused: bool = False) -> tuple[list[int], str]:
-    """How far those came that are told of, and what is said where there are none."""
+    """How far the reported near misses matched, and the sentence where there are none."""
     rewrites = (Rewrite(pattern, "Gelu", "n", ("m",), 1),) if fused else ()
     result = replace(RESULT, near_misses=misses, rewrites=rewrites, skipped=(), operators_before=dict.fromkeys(operators, 2))
     chosen = LIBRARY.get(pattern)
     return [m.matched for m in asked(result, chosen).near_misses], absence(result, chosen, LIBRARY)
 
 
-def test_whoever_asks_about_a_pattern_hears_of_what_came_about_as_far_as_the_furthest() -> None:
+def test_explain_of_a_pattern_reports_the_near_misses_that_matched_about_as_far_as_the_best() -> None:
     assert about("gelu", miss("gelu", 2), miss("gelu", 1), operators=("Erf",))[0] == [2]
     assert about("gelu", miss("gelu", 4), miss("gelu", 3), miss("gelu", 2), operators=("Erf",))[0] == [4, 3]
 
 
-def test_where_the_pattern_fuses_elsewhere_what_only_begins_like_it_is_no_news() -> None:
+def test_where_the_pattern_fuses_elsewhere_a_short_match_is_not_reported() -> None:
     assert about("gelu", miss("gelu", 2), operators=("Erf",), fused=True)[0] == []
     assert about("gelu", miss("gelu", 3), operators=("Erf",), fused=True)[0] == [3]
     nearly = number("gelu", 1, 0.707107, 0.704225)
     assert about("gelu", nearly, operators=("Erf",), fused=True)[0] == [1], "a constant that is nearly right always is"
 
 
-def test_where_an_operator_is_missing_sums_and_products_alone_say_nothing() -> None:
+def test_where_an_operator_is_missing_matches_of_sums_and_products_are_not_reported() -> None:
     assert missing(replace(RESULT, operators_before={"Mul": 9}), LIBRARY.get("mish")) == ("Tanh",)
     assert about("mish", miss("mish", 2, "Tanh", "Add"), operators=("Mul", "Add"))[0] == []
     assert about("mish", miss("mish", 1, "Tanh that reads `s`", "Sigmoid", Kind.READER), operators=("Softplus",))[0] == [1]
@@ -151,9 +151,9 @@ def test_where_an_operator_is_missing_sums_and_products_alone_say_nothing() -> N
         ("gelu", ("Erf",), "gelu is not in the model: nothing is like it."),
     ],
 )
-def test_a_pattern_that_is_not_there_is_told_of_in_one_sentence(pattern: str, operators: tuple[str, ...], words: str) -> None:
+def test_an_absent_pattern_is_explained_in_one_sentence(pattern: str, operators: tuple[str, ...], words: str) -> None:
     assert about(pattern, operators=operators)[1].endswith(words)
 
 
-def test_a_pattern_that_nearly_began() -> None:
+def test_a_pattern_whose_beginning_matched_is_explained_by_the_number_of_operators() -> None:
     assert about("gelu", miss("gelu", 2), operators=("Erf",))[1].endswith("at most 2 of its 5 operators are found together.")

@@ -1,4 +1,4 @@
-"""What a report must say: everything a person needs to act, the same facts in JSON, on any width of terminal."""
+"""The content of reports: everything that a user needs to act, the same facts in JSON, at any width of terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def shown(answer: RenderableType, width: int = 160) -> str:
     return out.getvalue()
 
 
-def test_in_detail_a_fusion_report_says_what_a_person_needs() -> None:
+def test_a_verbose_report_of_a_fusion_has_what_a_person_needs() -> None:
     report = shown(text.fusion(RESULT, verbose=True))
     for fact in (
         "models/bert.onnx → models/bert.fused.onnx",
@@ -80,7 +80,7 @@ SOUND = replace(
 CHECKED = "11 of 12 fusions checked alone (two of each that are equal)"
 
 
-def test_a_report_leads_with_what_was_gained_and_proved_and_says_where_the_rest_is() -> None:
+def test_a_report_begins_with_gain_and_proof_and_says_where_the_rest_is() -> None:
     lines = [" ".join(line.split()) for line in shown(text.fusion(SOUND)).splitlines()]
     assert lines[:6] == [
         "models/bert.onnx → models/bert.fused.onnx",
@@ -96,7 +96,7 @@ def test_a_report_leads_with_what_was_gained_and_proved_and_says_where_the_rest_
     assert "[0.7]" not in " ".join(lines) and "needs opset 17" not in " ".join(lines)
 
 
-def test_what_was_simplified_adds_up_and_what_had_to_be_undone_is_not_called_done() -> None:
+def test_counts_of_simplified_nodes_add_up_and_undone_ones_are_separate() -> None:
     done = Simplified(removed=27, computed=13, passed=7)
     assert wording.simplified(done, Simplified()) == (
         "27 nodes removed: 13 computed in advance, 7 without effect, 7 that nothing reads any more"
@@ -107,7 +107,7 @@ def test_what_was_simplified_adds_up_and_what_had_to_be_undone_is_not_called_don
     assert undone == "undone, because the model is not equivalent with it: 2 without effect"
 
 
-def test_a_verdict_that_is_bad_is_told_in_full_without_being_asked() -> None:
+def test_a_failed_verification_is_reported_in_full_without_verbose() -> None:
     wrong = replace(SOUND, verdict=replace(SOUND.verdict, verdict="different", runs=(replace(RUN, error=0.5),)))
     assert "worst: logits differs by 0.5 of 1e-06 allowed" in shown(text.fusion(wrong))
 
@@ -116,13 +116,13 @@ def test_equal_layers_take_one_line() -> None:
     assert sum("[0.7]" in line for line in shown(text.fusion(RESULT)).splitlines()) == 1
 
 
-def test_a_row_is_one_line_where_nobody_looks_at_it_on_a_terminal() -> None:
+def test_a_row_is_one_line_outside_a_terminal() -> None:
     row = next(line for line in shown(text.fusion(RESULT)).splitlines() if line.startswith("gelu"))
     assert row.split() == ["gelu", "com.microsoft.Gelu", "2", "4", "→", "2", "/layer.0/Gelu"]
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])
-def test_a_narrow_terminal_folds_and_cuts_nothing_off(width: int) -> None:
+def test_a_narrow_terminal_wraps_and_cuts_nothing_off(width: int) -> None:
     report = shown(text.fusion(RESULT), width)
     assert max(map(len, report.splitlines())) <= width
     assert "…" not in report
@@ -135,7 +135,7 @@ def test_names_with_brackets_are_not_markup() -> None:
 
 
 def test_on_80_columns_ids_and_operators_stay_whole() -> None:
-    """What a person reads and copies first; the names of nodes are folded instead."""
+    """Users read and copy these first. Names of nodes are wrapped instead."""
     site = Rewrite(
         "skip-layer-normalization", "com.microsoft.SkipLayerNormalization", "/a/very/long/name/of/a/node" * 3, ("a",), 1
     )
@@ -143,14 +143,14 @@ def test_on_80_columns_ids_and_operators_stay_whole() -> None:
     assert "skip-layer-normalization  com.microsoft.SkipLayerNormalization" in report
 
 
-def test_an_explanation_points_into_the_pattern() -> None:
+def test_an_explanation_shows_the_place_in_the_pattern() -> None:
     report = shown(text.explanation(RESULT))
     assert "patterns/activation/gelu.yaml:5:13" in report
     assert "5 |   y = 0.5 * x * (1 + Erf(x / sqrt(2)))\n  |             ^^^^^^" in report
     assert "/layer.0/Mul, /layer.1/Mul, /layer.2/Mul, and 9 more" in report
 
 
-def test_a_refusal_says_which_output_where_and_by_how_much() -> None:
+def test_a_failed_verification_names_the_output_the_place_and_the_error() -> None:
     bad = replace(RUN, error=0.5, problem="")
     result = replace(
         RESULT, output=None, verdict=Verdict("different", "body", (RUN, bad), "rewrite gelu at /layer.0/Gelu is guilty")
@@ -164,21 +164,21 @@ def test_a_refusal_says_which_output_where_and_by_how_much() -> None:
 
 
 def test_a_difference_before_any_run_has_no_numbers() -> None:
-    """Where the two models' declarations differ, nothing ran: the report says what differs and shows no error and no seed."""
+    """If the interfaces of the models differ, nothing ran: the report says what differs, without errors and seeds."""
     run = Run("", False, {}, None, "logits", float("inf"), 0.0, (), "is missing")
     report = shown(text.comparison(Path("a"), Path("b"), Verdict("different", "kernel", (run,))))
     assert "why: logits: is missing\n" in re.sub(" +\n", "\n", report)
     assert "inf" not in report
 
 
-def test_other_inputs_are_said_in_a_sentence() -> None:
-    """What is wrong with a whole model, and with none of its outputs, has the model as its subject."""
+def test_a_difference_of_the_whole_model_is_a_sentence_about_the_model() -> None:
+    """A problem of the whole model, and not of one output, has the model as its subject."""
     run = Run("", False, {}, None, "", float("inf"), 0.0, (), "has the inputs a, b; the reference has x")
     report = shown(text.comparison(Path("a"), Path("b"), Verdict("different", "kernel", (run,))))
     assert "why: the candidate has the inputs a, b; the reference has x\n" in re.sub(" +\n", "\n", report)
 
 
-def test_the_words_of_the_table_of_fusions_are_explained_where_they_stand() -> None:
+def test_the_table_of_fusions_has_a_legend() -> None:
     report = shown(text.fusion(RESULT))
     assert "\nassuming finite: the result is the same where no value is NaN or infinite" in report
     assert "more nodes than before" not in report
@@ -188,7 +188,7 @@ def test_the_words_of_the_table_of_fusions_are_explained_where_they_stand() -> N
     assert "\nmore nodes than before: they bring operands into the form that the fused operator takes" in report
 
 
-def test_nothing_fused_is_said() -> None:
+def test_a_report_says_that_nothing_fused() -> None:
     result = replace(RESULT, rewrites=(), skipped=(), near_misses=(), unchanged=True, nodes_after=100)
     assert "nothing fused: an unchanged copy" in shown(text.fusion(result))
     assert "nothing to explain" in shown(text.explanation(result))
@@ -234,13 +234,13 @@ def test_json_has_the_documented_keys() -> None:
 
 
 @pytest.mark.parametrize("error", [float("inf"), float("nan")])
-def test_json_holds_no_numbers_that_json_has_not(error: float) -> None:
+def test_json_has_no_nan_or_infinity(error: float) -> None:
     result = replace(RESULT, verdict=Verdict("different", "kernel", (replace(RUN, error=error, problem="not finite"),)))
     for answer in (json.fusion(result), json.explanation(result), json.verdict(result.verdict)):
         standard_json.dumps(answer, allow_nan=False)
 
 
-def test_about_keeps_what_concerns_the_node() -> None:
+def test_about_keeps_only_what_concerns_the_node() -> None:
     assert [r.node for r in about(RESULT, node="/layer.1/Erf").rewrites] == ["/layer.1/Gelu"]
     assert len(about(RESULT, node="/layer.1/Erf").near_misses) == 1
     assert about(RESULT, pattern="mish").near_misses == ()
@@ -266,7 +266,7 @@ def test_proofs_count_what_was_proved_for_each_target() -> None:
     assert next(line for line in shown(proofs_text.proofs([none])).splitlines() if "gelu" in line).split()[3:] == ["none", "20"]
 
 
-def test_many_failures_of_one_proof_are_cut_short() -> None:
+def test_many_failures_of_one_proof_are_abbreviated() -> None:
     report = shown(proofs_text.proofs([Proof("mish", 30, tuple(f"failure number {i}" for i in range(30)), {})]))
     assert "number 9" in report and "number 10" not in report and "and 20 failures more, in --json" in report
 
@@ -283,7 +283,7 @@ def test_a_match_that_became_a_constant_has_no_operator() -> None:
     ]
 
 
-def test_what_only_began_to_match_is_counted_and_where_to_see_it_is_said() -> None:
+def test_short_matches_are_counted_with_a_hint_where_to_see_them() -> None:
     none = replace(RESULT, near_misses=())
     assert "`onnx-subgraph explain models/bert.onnx` shows 7 places where a pattern only began to match" in shown(
         text.fusion(none, hidden=7)
@@ -291,6 +291,6 @@ def test_what_only_began_to_match_is_counted_and_where_to_see_it_is_said() -> No
     assert "only began" not in shown(text.fusion(none)) + shown(text.fusion(RESULT))
 
 
-def test_a_dimension_of_any_name_takes_one_line() -> None:
+def test_a_dimension_with_any_name_takes_one_line() -> None:
     run = Run("CPUExecutionProvider", True, {"two\nlines": 2, "x" * 3000: 7}, 0, "y", 0.0, 1.0, (), "")
     assert wording.sizes_of(run) == f"two\\nlines=2 {'x' * 59}…=7"

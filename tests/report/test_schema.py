@@ -1,4 +1,4 @@
-"""`docs/report.schema.json` says what the commands print with --json: real outputs are held against it, and mistakes are not."""
+"""`docs/report.schema.json` describes the output of --json: real outputs are valid, and incomplete ones are not."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LIBRARY = load_patterns()
 
 
 def check(answer: Any, kind: str) -> None:
-    """`answer`, as a program reads it, is of this kind, and of one of the kinds that the schema as a whole allows."""
+    """Assert that `answer`, as JSON, is valid as this kind and for the schema as a whole."""
     answer = json.loads(json.dumps(answer, allow_nan=False))
     jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{kind}"}]})
     jsonschema.validate(answer, SCHEMA)
 
 
 def closed(schema: Any) -> Any:
-    """`schema` without room for keys that it does not name."""
+    """`schema` without room for unnamed keys."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -39,7 +39,7 @@ def closed(schema: Any) -> Any:
     return {key: False if (key, part) == ("additionalProperties", True) else closed(part) for key, part in schema.items()}
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_a_valid_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
@@ -82,7 +82,7 @@ def test_lists_and_proofs() -> None:
 
 
 @pytest.mark.parametrize("key", ["model", "fusions", "verification"])
-def test_an_answer_that_lacks_something_is_refused(key: str) -> None:
+def test_an_output_with_a_missing_key_is_invalid(key: str) -> None:
     answer = report.fusion(fuse(MODEL, None, LIBRARY, Options(verify=False, dry_run=True)))
     del answer[key]
     with pytest.raises(jsonschema.ValidationError):

@@ -1,4 +1,4 @@
-"""Where nothing or little fused, a report says the few reasons that matter most, and none of the others."""
+"""Where little or nothing fused, a report has the few reasons that matter most and no others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def skip(pattern: str, node: str, reason: str) -> Skip:
     return Skip(pattern, node, reason, change=f"mend {pattern}")
 
 
-def test_with_nothing_to_say_of_patterns_it_says_what_the_model_has() -> None:
+def test_without_reasons_of_patterns_it_describes_the_model() -> None:
     found = why(NOTHING)
     assert found.title == "Why nothing fused" and found.hidden == 0
     (reason,) = found.told
@@ -59,12 +59,12 @@ def test_with_nothing_to_say_of_patterns_it_says_what_the_model_has() -> None:
     )
 
 
-def test_where_much_fused_there_is_nothing_to_explain() -> None:
+def test_where_much_fused_there_are_no_reasons() -> None:
     assert reasons(replace(NOTHING, rewrites=(fused(11),))) is None
     assert why(replace(NOTHING, rewrites=(fused(10),))).title == "Why little fused"
 
 
-def test_the_reasons_that_keep_most_nodes_come_first_and_three_are_told() -> None:
+def test_the_three_reasons_that_affect_most_nodes_are_reported() -> None:
     result = replace(
         NOTHING,
         near_misses=(miss("gelu", "/a", 5), *(miss("layer-normalization", f"/n{i}", 9) for i in range(3)), miss("mish", "/m", 4)),
@@ -85,8 +85,8 @@ def test_variants_of_a_pattern_that_fail_at_one_place_are_one_reason() -> None:
     assert [reason.sentence.split()[0] for reason in found.told] == ["bias-gelu", "mish"]
 
 
-def test_what_is_said_at_the_head_counts() -> None:
-    """Three reasons in all, and one at least."""
+def test_messages_at_the_top_count_as_reasons() -> None:
+    """At most three reasons in all, but at least one."""
     misses = tuple(miss(f"p{i}", f"/{i}", 9 - i) for i in range(5))
     assert len(why(replace(NOTHING, near_misses=misses)).told) == 3
     weights = replace(NOTHING, near_misses=misses, overridable=Overridable(("w",), 40))

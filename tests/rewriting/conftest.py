@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def draw() -> Callable[..., np.ndarray]:
-    """Numbers of a shape, the same in each run."""
+    """Random numbers of a shape, the same in each run."""
 
     def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
         return np.random.default_rng(0).standard_normal(shape).astype(dtype)

@@ -1,4 +1,4 @@
-"""A small stage for rewriting: a model in text, a pattern in YAML, and what comes out."""
+"""Functions for the rewriting tests: from a model as text and a pattern as YAML to the rewritten model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.loadability import CPU, Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 
-LOADABILITY = Loadability(CPU)  # one for the whole suite, so that each operator is asked for once
+LOADABILITY = Loadability(CPU)  # one for the whole suite, so that each operator is tried once
 
 
 @dataclass
 class Stage:
-    """What `rewritten` made of a model."""
+    """The result of `rewritten` for a model."""
 
     before: onnx.ModelProto
     model: ir.Model
@@ -36,7 +36,7 @@ class Stage:
 
     @property
     def after(self) -> onnx.ModelProto:
-        """The model as it is now."""
+        """The model after rewriting."""
         return ir.to_proto(self.model)
 
     @property
@@ -46,20 +46,20 @@ class Stage:
 
     @property
     def reason(self) -> str:
-        """Why the only match was skipped."""
+        """The reason why the only match was skipped."""
         (skip,) = self.skips
         assert not self.rewrites
         return skip.reason
 
     def agrees(self, feeds: Mapping[str, np.ndarray]) -> None:
-        """Assert that both models compute the same, optimisation off."""
+        """Assert that both models compute the same, without optimisation."""
         for was, now in zip(run(self.before, feeds), run(self.after, feeds), strict=True):
             assert was.dtype == now.dtype
             np.testing.assert_allclose(was, now, rtol=1e-4, atol=1e-5)
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs of `model`, optimisation off."""
+    """The outputs of `model`, without optimisation."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -69,7 +69,7 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndar
 
 
 def pattern(match: str, *, example: str = "{}", id_: str = "fused", extra: str = "", **replace: str) -> Pattern:
-    """A pattern from the text of its blocks. `extra`: more lines of YAML."""
+    """A pattern from the text of its blocks. extra: more lines of YAML."""
 
     def block(text: str) -> str:
         return "|\n" + "\n".join(f"    {line.strip()}" for line in text.strip().splitlines())
@@ -88,7 +88,7 @@ def rewritten(
     rounds: int = 1,
     costs: Costs | None = None,
 ) -> Stage:
-    """The model after `rounds` of finding and rewriting."""
+    """The model after `rounds` of matching and rewriting."""
     before = onnx.parser.parse_model(model) if isinstance(model, str) else model
     after = ir.from_proto(before)
     infer_shapes(after)
@@ -105,7 +105,7 @@ def rewritten(
 
 
 def by_hand(model: ir.Model, pattern: Pattern, nodes: str, graph: ir.Graph | ir.Function | None = None, **names: str) -> Match:
-    """The match whose nodes compute the values in `nodes` (names, in order) and whose names are bound to values by name."""
+    """The match with the producers of the values in `nodes` (names, in order), and names bound to values by name."""
     home = graph if graph is not None else model.graph
     inner = home.graph if isinstance(home, ir.Function) else home
     values = {v.name: v for g in (*model.graphs(), inner) for n in g for v in n.outputs if v.name}
@@ -123,7 +123,7 @@ def applied(model: ir.Model, *matches: Match, target: str = "onnxruntime") -> tu
 
 
 def read(text: str) -> ir.Model:
-    """The model of `text`, with shapes."""
+    """The model of `text`, with inferred shapes."""
     model = ir.from_proto(onnx.parser.parse_model(text))
     infer_shapes(model)
     return model

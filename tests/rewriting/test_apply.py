@@ -1,4 +1,4 @@
-"""Laws of rewriting: what it changes, what it never touches, and in which order."""
+"""Laws of rewriting: what it changes, what it never changes, and the order of rewrites."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCALARS = "float half = {0.5}, float r = {1.4142135}, float one = {1.0}"
 
 
 def spelled(x: str, y: str, prefix: str = "") -> str:
-    """The lines of one Gelu from `x` to `y`."""
+    """The text of one Gelu from `x` to `y`."""
     p = prefix or f"{y}_"
     return f"""{p}a = Mul({x}, half)
       {p}b = Div({x}, r)
@@ -37,7 +37,7 @@ def spelled(x: str, y: str, prefix: str = "") -> str:
 
 
 def plain(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model as our library writes it when nothing was changed."""
+    """The model as the library writes it without changes."""
     return ir.to_proto(ir.from_proto(model))
 
 
@@ -50,7 +50,7 @@ def model_of(
 ONE = model_of(spelled("x", "y"))
 
 
-def test_a_match_becomes_one_node_and_leaves_nothing_behind(draw: Callable[..., np.ndarray]) -> None:
+def test_a_match_becomes_one_node_and_its_nodes_are_removed(draw: Callable[..., np.ndarray]) -> None:
     stage = rewritten(ONE, GELU)
     assert stage.operators == ["com.microsoft.Gelu"]
     assert not stage.model.graph.initializers
@@ -58,7 +58,7 @@ def test_a_match_becomes_one_node_and_leaves_nothing_behind(draw: Callable[..., 
     stage.agrees({"x": draw(3, 4)})
 
 
-def test_the_fused_node_says_what_it_replaced() -> None:
+def test_the_fused_node_records_what_it_replaced() -> None:
     stage = rewritten(ONE, GELU)
     (node,) = stage.model.graph
     assert node.metadata_props["onnx_subgraph.pattern"] == "gelu"
@@ -66,7 +66,7 @@ def test_the_fused_node_says_what_it_replaced() -> None:
     assert stage.rewrites[0].replaces == ("y_a", "y_b", "y_c", "y_d", "y")
 
 
-def test_what_a_fused_node_replaced_is_remembered_when_it_is_fused_again() -> None:
+def test_a_second_fusion_keeps_the_record_of_the_first() -> None:
     outer = pattern("y = -com.microsoft.Gelu(x)", example='{x: "float32[2, 8]"}', id_="outer", onnxruntime="y = Abs(x)")
     stage = rewritten(model_of(spelled("x", "g") + "\n y = Neg(g)"), GELU, outer, rounds=2)
     assert stage.operators == ["Abs"]
@@ -88,8 +88,8 @@ UNARY = ("Relu", "Tanh", "Neg", "Exp", "Abs", "Sigmoid")
 
 
 @given(st.lists(st.tuples(st.sampled_from(UNARY), st.integers(0, 9)), max_size=9))
-def test_nodes_outside_the_match_are_untouched(others: list[tuple[str, int]]) -> None:
-    """Every node that is not matched is the same, in the same order, whatever stands around the match."""
+def test_nodes_outside_the_match_are_unchanged(others: list[tuple[str, int]]) -> None:
+    """All other nodes stay the same and in the same order, whatever surrounds the match."""
     lines, values = [], ["x", "y"]
     for number, (operator, source) in enumerate(others):
         lines.append(f"o{number} = {operator}({values[source % len(values)]})")
@@ -131,7 +131,7 @@ def test_names_do_not_collide_with_any_name_of_the_model() -> None:
 @pytest.mark.parametrize(
     ("second", "name"), [("/layer.0/act/Tanh", "/layer.0/act/Mish"), ("/layer.0/b", "/layer.0/Mish"), ("node_1", "Mish")]
 )
-def test_a_fused_node_is_named_after_the_module_that_it_stands_for(second: str, name: str) -> None:
+def test_a_fused_node_has_the_name_of_its_module(second: str, name: str) -> None:
     model = onnx.parser.parse_model(model_of("a = Softplus(x) b = Tanh(a) y = Mul(x, b)", opset=22))
     for node, label in zip(model.graph.node, ("/layer.0/act/Softplus", second, "/layer.0/act/Mul"), strict=True):
         node.name = label
@@ -169,7 +169,7 @@ F (x) => (y) {{
 
 
 def in_function(replaced: Pattern, target: str) -> tuple[ir.Model, tuple[Rewrite, ...], tuple[Skip, ...]]:
-    """A model with a Gelu in its function, and what became of it."""
+    """A model with a Gelu in its function, and the rewritten model."""
     model = read(FUNCTION.format(lines=spelled("x", "y")))
     (function,) = model.functions.values()
     for value in (*function.inputs, *(o for n in function for o in n.outputs)):
@@ -199,7 +199,7 @@ def test_a_function_gets_constant_nodes_for_new_constants() -> None:
     assert not model.graph.initializers and not local.graph.initializers
 
 
-def test_larger_matches_go_first_and_the_others_are_listed() -> None:
+def test_larger_matches_go_first_and_the_others_are_skipped() -> None:
     small = pattern("y = Erf(x)", example='{x: "float32[2, 8]"}', id_="small", onnxruntime="y = Tanh(x)")
     for order in ((GELU, small), (small, GELU)):
         stage = rewritten(ONE, *order)
@@ -207,7 +207,7 @@ def test_larger_matches_go_first_and_the_others_are_listed() -> None:
         assert [(s.pattern, s.reason) for s in stage.skips] == [("small", "taken by gelu")]
 
 
-def test_a_smaller_match_is_taken_where_the_larger_one_is_refused() -> None:
+def test_a_smaller_match_is_used_where_the_larger_one_is_refused() -> None:
     small = pattern("y = Erf(x)", example='{x: "float32[2, 8]"}', id_="small", onnxruntime="y = Tanh(x)")
     needs20 = pattern(
         "y = 0.5 * x * (1 + Erf(x / sqrt(2)))",
@@ -220,20 +220,20 @@ def test_a_smaller_match_is_taken_where_the_larger_one_is_refused() -> None:
     assert [(s.pattern, s.opset) for s in stage.skips] == [("g20", 20)]
 
 
-def test_matches_that_feed_each_other_are_all_replaced_in_one_round(draw: Callable[..., np.ndarray]) -> None:
+def test_matches_that_read_each_other_are_all_replaced_in_one_round(draw: Callable[..., np.ndarray]) -> None:
     text = model_of("\n".join(spelled(f"y{i}" if i else "x", f"y{i + 1}") for i in range(5)) + "\n y = Neg(y5)")
     stage = rewritten(text, GELU)
     assert stage.operators == ["com.microsoft.Gelu"] * 5 + ["Neg"]
     stage.agrees({"x": draw(3, 4)})
 
 
-def test_an_operator_that_the_opset_lacks_is_skipped_with_the_opset_it_needs() -> None:
+def test_an_operator_that_the_opset_lacks_is_skipped_with_the_required_opset() -> None:
     stage = rewritten(ONE, GELU, target="standard")
     (skip,) = stage.skips
     assert skip.opset == 20 and skip.reason == "Gelu needs opset 20, the model has 17"
 
 
-def test_the_standard_replacement_serves_where_onnxruntimes_own_does_not_load(draw: Callable[..., np.ndarray]) -> None:
+def test_the_standard_replacement_is_used_where_onnxruntimes_does_not_load(draw: Callable[..., np.ndarray]) -> None:
     double = model_of(
         spelled("x", "y"), inputs="double[N, 4] x", outputs="double[N, 4] y", scalars=SCALARS.replace("float", "double"), opset=20
     )
@@ -250,7 +250,7 @@ def test_a_result_of_another_shape_or_dtype_is_refused() -> None:
     assert "would be double" in rewritten(model_of("y = Relu(x)"), wrong).reason
 
 
-def test_a_result_that_is_an_input_or_a_constant_becomes_an_output_of_its_own(draw: Callable[..., np.ndarray]) -> None:
+def test_a_result_that_is_an_input_or_a_constant_becomes_a_separate_output(draw: Callable[..., np.ndarray]) -> None:
     same = pattern("y = -(-x)", example='{x: "float32[2, 8]"}', onnxruntime="y = x")
     model = read(model_of("a = Neg(x)\n y = Neg(a)"))
     before = ir.to_proto(model)
@@ -271,8 +271,8 @@ PAIR = pattern(
 )
 
 
-def test_what_a_replacement_reads_is_computed_before_anybody_reads_its_results(draw: Callable[..., np.ndarray]) -> None:
-    """A match need not be convex: a reader of one result may stand before the nodes of another."""
+def test_inputs_of_a_replacement_are_computed_before_its_results_are_read(draw: Callable[..., np.ndarray]) -> None:
+    """A match need not be convex: a reader of one result may come before the nodes of another."""
     text = model_of(
         "a = Relu(x)\n u = Neg(a)\n h = Exp(x)\n w = Abs(h)\n b = Tanh(w)\n y = Add(u, b)",
         inputs="float[N, 4] x",
@@ -286,13 +286,13 @@ def test_what_a_replacement_reads_is_computed_before_anybody_reads_its_results(d
     np.testing.assert_allclose(run(before, feeds)[0], run(ir.to_proto(model), feeds)[0], rtol=1e-6)
 
 
-def test_a_replacement_that_would_close_a_cycle_is_refused() -> None:
+def test_a_replacement_that_would_make_a_cycle_is_refused() -> None:
     model = read(model_of("a = Relu(x)\n u = Neg(a)\n w = Abs(u)\n b = Tanh(w)\n y = Add(u, b)"))
     _, skips = applied(model, by_hand(model, PAIR, "a b", x="x", w="w", a="a", b="b"))
     assert "cycle" in skips[0].reason
 
 
-def test_an_optional_result_that_nobody_reads_is_not_emitted(draw: Callable[..., np.ndarray]) -> None:
+def test_an_unread_optional_result_is_not_emitted(draw: Callable[..., np.ndarray]) -> None:
     skip_norm = pattern(
         "total = x + skip\ny = LayerNormalization(total, scale, bias, epsilon=eps)",
         example='{x: "float32[2, 3, 8]", skip: "float32[2, 3, 8]", scale: "float32[8]", bias: "float32[8]", eps: 1e-5}',
@@ -317,7 +317,7 @@ def test_an_optional_result_that_nobody_reads_is_not_emitted(draw: Callable[...,
     stage.agrees(feeds)
 
 
-def test_a_replacement_that_breaks_leaves_the_graph_alone() -> None:
+def test_a_replacement_that_fails_leaves_the_graph_unchanged() -> None:
     odd = pattern("y = Relu(x)", example='{x: "float32[2, 8]"}', onnxruntime="y = Conv(x, x, x, pads=[1, 2])")
     stage = rewritten(model_of("y = Relu(x)"), odd)
     assert stage.skips and stage.operators == ["Relu"]
@@ -328,14 +328,14 @@ MISH = pattern("y = x * Tanh(Softplus(x))", example='{x: "float32[2, 8]"}', id_=
 
 
 def test_another_targets_replacement_needs_a_kernel() -> None:
-    """onnxruntime would only write Mish's definition back."""
+    """onnxruntime would only inline Mish's definition again."""
     mish = model_of("a = Softplus(x) b = Tanh(a) y = Mul(x, b)", opset=22)
     assert rewritten(mish, MISH).reason == "no kernel for Mish on CPUExecutionProvider; inlined it would not be faster"
     assert rewritten(mish, MISH, target="standard").operators == ["Mish"]
     assert rewritten(mish, MISH, target="function").operators == ["onnx_subgraph.Mish"]
 
 
-def test_a_later_opset_that_would_not_help_is_not_asked_for() -> None:
+def test_a_later_opset_that_would_not_help_is_not_requested() -> None:
     stage = rewritten(model_of("a = Softplus(x) b = Tanh(a) y = Mul(x, b)"), MISH)
     assert stage.reason == "no kernel for Mish on CPUExecutionProvider; inlined it would not be faster"
     assert stage.skips[0].opset is None
@@ -349,7 +349,7 @@ def test_an_operator_of_the_target_itself_may_be_inlined() -> None:
 
 
 def test_an_absent_value_rearranged_is_absent(draw: Callable[..., np.ndarray]) -> None:
-    """`Reshape(b, …)` where nothing bound b is an omitted input, as b itself would be."""
+    """`Reshape(b, …)` of an unbound b is an omitted input, as b would be."""
     shift = pattern(
         "d = Relu(x)\ny = LayerNormalization(d, s, b) | LayerNormalization(d, s)",
         example='{x: "float32[2, 4]", s: "float32[4]", b: "float32[4]"}',
@@ -371,7 +371,7 @@ def test_an_absent_value_rearranged_is_absent(draw: Callable[..., np.ndarray]) -
         ("float16[N, 4] x, float[N, 4] z", ["Cast", "Max"]),
     ],
 )
-def test_plumbing_that_changes_nothing_is_not_written(inputs: str, left: list[str], draw: Callable[..., np.ndarray]) -> None:
+def test_layout_operators_without_effect_are_not_emitted(inputs: str, left: list[str], draw: Callable[..., np.ndarray]) -> None:
     if inputs.startswith("float16"):
         body = "a = Cast<to = 1>(x) y = Sum(a, z)"
         probe = pattern(

@@ -1,4 +1,4 @@
-"""What is assumed of a provider that is not here: what the table has, and nothing else."""
+"""What a provider that is not installed is assumed to load: the operators of its table and no others."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_what_has_a_definition_and_no_kernel_is_inlined() -> None:
 @pytest.mark.parametrize("operator", ["Gelu", "LayerNormalization", "Mish", "Softplus", "Relu", "HardSwish", "Swish"])
 @pytest.mark.parametrize("opset", [17, 20, 22, 24])
 @pytest.mark.parametrize("operand", [FLOAT, HALF, DOUBLE], ids=["float", "half", "double"])
-def test_the_table_of_the_cpu_says_what_its_kernels_say(operator: str, opset: int, operand: Operand) -> None:
-    """The one provider that can be asked everywhere shows that the table is read rightly."""
+def test_the_table_of_the_cpu_agrees_with_its_kernels(operator: str, opset: int, operand: Operand) -> None:
+    """The CPU provider is available everywhere, so it shows that the table is read correctly."""
     assert Assumed(CPU).inlines(operator, opset, [operand]) == Loadability(CPU).inlines(operator, opset, [operand])
 
 
@@ -55,7 +55,7 @@ def test_a_provider_without_a_table_is_named_with_those_that_have_one() -> None:
     assert caught.value.hint is not None and "CUDAExecutionProvider" in caught.value.hint
 
 
-def test_every_table_names_its_version() -> None:
+def test_every_table_has_its_version() -> None:
     for provider in providers():
         table = kernel_table(provider)
         assert table is not None and table.onnxruntime.count(".") == 2 and len(table.kernels) > 100

@@ -1,4 +1,4 @@
-"""A function body that is written out becomes its operator, whole: nothing of what computed it is left."""
+"""A written-out function body becomes its operator, and all nodes that computed it are removed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ g (float[N, 3, 4] x, float[3, 4] w) => (float[N, 3, 4] y, float[N, 1, 1] m)
 
 
 def fused(folder: Path, target: str, opset: int = 18) -> FuseResult:
-    """The layer normalization, written out at an opset, after it was fused; `folder/fused.onnx` is what was written."""
+    """The layer normalization, written out at an opset and fused again; `folder/fused.onnx` is the output."""
     means = {"mean": "matrix", "squares": "square"}
     reduce = "ReduceMean ({}, axes)" if opset >= 18 else "ReduceMean <axes = [1]> ({})"
     text = MODEL.format(opset=opset, **{name: reduce.format(value) for name, value in means.items()})
@@ -47,7 +47,7 @@ def fused(folder: Path, target: str, opset: int = 18) -> FuseResult:
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "standard"])
-def test_the_operator_takes_the_place_of_all_that_computed_it(target: str, tmp_path: Path) -> None:
+def test_the_operator_replaces_all_nodes_that_computed_it(target: str, tmp_path: Path) -> None:
     result = fused(tmp_path, target)
     (node,) = onnx.load(tmp_path / "fused.onnx").graph.node
     assert result.verdict.verdict == "equivalent"
@@ -55,13 +55,13 @@ def test_the_operator_takes_the_place_of_all_that_computed_it(target: str, tmp_p
     assert {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute} == {"axis": 1, "epsilon": pytest.approx(0.001)}
 
 
-def test_an_operator_that_came_later_raises_the_opset(tmp_path: Path) -> None:
+def test_an_operator_of_a_later_opset_raises_the_opset(tmp_path: Path) -> None:
     result = fused(tmp_path, "onnxruntime", opset=13)
     assert [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node] == ["LayerNormalization"]
     assert (result.opset_before, result.opset_after) == (13, 17)
 
 
-def test_a_function_is_no_operator_of_the_standard(tmp_path: Path) -> None:
+def test_target_function_emits_no_operator_of_the_standard(tmp_path: Path) -> None:
     (skip,) = fused(tmp_path, "function").skipped
     assert skip.reason == "the pattern has no replacement for the target function"
     assert skip.change == "choose another: --target onnxruntime or standard"

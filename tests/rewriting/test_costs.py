@@ -1,4 +1,4 @@
-"""Laws of choice: what was measured to be slower is left apart, and what was not measured is fused as ever."""
+"""Laws of costs: what was measured to be slower is not fused, and unmeasured patterns are fused as before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def measurement(
 def node(
     *shapes: list[int | str | None] | None, operator: str = "Gelu", domain: str = "com.microsoft", **attributes: int | str
 ) -> ir.Node:
-    """A node of float operands of these shapes."""
+    """A node with float operands of these shapes."""
     values = [
         None if s is None else ir.Value(name=f"v{i}", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(s))
         for i, s in enumerate(shapes)
@@ -55,13 +55,13 @@ def test_the_nearest_size_decides() -> None:
     assert ratio(table, node([400, 768])) == 2.0, "ranks are compared from the right"
 
 
-def test_where_sizes_are_open_all_count_alike() -> None:
+def test_for_unknown_sizes_all_measurements_count_equally() -> None:
     table = Costs([measurement(0.5, (1, 16, 768)), measurement(8.0, (1, 512, 768)), measurement(100.0, (1, 16, 64))])
     assert ratio(table, node(["batch", "seq", 768])) == 2.0
     assert ratio(table, node([None, None, 700])) == 2.0
 
 
-def test_what_was_not_measured_has_no_cost() -> None:
+def test_an_unmeasured_operator_has_no_cost() -> None:
     table = Costs([measurement(2.0, (1, 16, 768))])
     assert ratio(table, node([1, 16, 768]), provider="CUDAExecutionProvider") is None
     assert ratio(table, node([1, 16, 768], operator="FastGelu")) is None
@@ -69,7 +69,7 @@ def test_what_was_not_measured_has_no_cost() -> None:
     assert ratio(table) is None
 
 
-def test_an_operator_of_onnxruntimes_own_is_known_whoever_emits_it() -> None:
+def test_an_operator_of_onnxruntime_is_found_for_any_pattern_that_emits_it() -> None:
     assert ratio(Costs([measurement(2.0, (1, 16))]), node([1, 16]), pattern="somebody-elses") == 2.0
     standard = Costs([measurement(2.0, (1, 16), operator="Sum", pattern="sum")])
     assert ratio(standard, node([1, 16], operator="Sum", domain=""), pattern="sum") == 2.0
@@ -83,13 +83,13 @@ def test_operands_and_flags_count_more_than_sizes() -> None:
     assert ratio(flagged, node([512, 512], transA=1)) == 2.0
 
 
-def test_another_activation_says_nothing() -> None:
+def test_a_measurement_of_another_activation_does_not_count() -> None:
     table = Costs([measurement(2.0, (1, 16), activation="Tanh")])
     assert ratio(table, node([1, 16], activation="Tanh")) == 2.0
     assert ratio(table, node([1, 16], activation="Relu")) is None
 
 
-def test_the_last_of_onnxruntimes_operators_stands_for_a_replacement() -> None:
+def test_the_last_operator_of_onnxruntime_represents_a_replacement() -> None:
     table = Costs([measurement(2.0, (1, 16))])
     assert (
         ratio(table, node([1, 16], operator="Cast", domain=""), node([1, 16]), node([1, 16], operator="Cast", domain="")) == 2.0
@@ -102,23 +102,23 @@ MODEL = '<ir_version: 8, opset_import: ["": 17]> g (float[N, 8] x) => (float[N, 
 
 
 @pytest.mark.parametrize(("measured", "operators"), [(0.5, [GELU]), (1.0, [GELU]), (1.5, ["Relu", "Add"])])
-def test_what_is_slower_is_left_apart(measured: float, operators: list[str]) -> None:
+def test_a_slower_fusion_is_skipped(measured: float, operators: list[str]) -> None:
     stage = rewritten(MODEL, FUSE, costs=Costs([measurement(measured, (4, 8))]))
     assert stage.operators == operators
     if operators != [GELU]:
         assert stage.reason == f"slower than the unfused graph on {CPU}: it takes 1.50 times as long, for example at 4×8"
 
 
-def test_a_round_in_which_it_was_as_fast_is_a_doubt() -> None:
-    """Of two graphs that take the same time, one is always measured to be slower."""
+def test_a_round_of_equal_speed_is_a_doubt() -> None:
+    """Of two equally fast graphs, one is always measured to be slower."""
     noisy = Costs([measurement(1.13, (4, 8), least=0.97), measurement(1.08, (8, 8), least=1.01)])
     assert rewritten(MODEL, FUSE, costs=noisy).operators == [GELU]
     sure = Costs([measurement(1.13, (4, 8), least=1.1), measurement(1.08, (8, 8), least=1.06)])
     assert rewritten(MODEL, FUSE, costs=sure).operators == ["Relu", "Add"]
 
 
-def test_what_is_faster_at_one_size_alone_is_not_faster() -> None:
-    """Where sizes are open and nothing is saved, a size at which it is faster has to make up for those at which it is slower."""
+def test_a_replacement_faster_at_one_size_only_is_not_faster() -> None:
+    """If sizes are unknown and no node is saved, the gain at one size has to outweigh the loss at others."""
     mixed = Costs([measurement(r, (n, 8), (n, 8), operator="Sum", pattern="respell") for n, r in ((1, 0.93), (64, 1.08))])
     assert rewritten(MODEL, RESPELL, costs=mixed).operators == ["Relu", "Add"]
 
@@ -128,7 +128,7 @@ def test_without_a_table_everything_is_fused() -> None:
     assert rewritten(MODEL, FUSE, costs=Costs(())).operators == [GELU]
 
 
-def test_what_saves_no_node_has_to_be_faster() -> None:
+def test_a_replacement_that_saves_no_node_has_to_be_faster() -> None:
     faster = Costs([measurement(0.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
     assert rewritten(MODEL, RESPELL, costs=faster).operators == ["Relu", "Sum"]
     assert rewritten(MODEL, RESPELL, costs=Costs(())).operators == ["Relu", "Add"]
@@ -148,7 +148,7 @@ PROJECTED = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 2] x) => (flo
 
 
 @pytest.mark.parametrize(("measured", "operators"), [(0.9, ["MatMul", "Split"]), (1.0, ["MatMul"] * 3)])
-def test_what_moves_data_has_to_be_faster_where_it_was_measured(measured: float, operators: list[str]) -> None:
+def test_a_replacement_that_adds_a_copy_has_to_be_measured_faster(measured: float, operators: list[str]) -> None:
     table = Costs([measurement(measured, (4, 6), (3,), operator="Split", pattern="pack")])
     stage = rewritten(PROJECTED, PACK, costs=table)
     assert stage.operators == operators
@@ -157,18 +157,18 @@ def test_what_moves_data_has_to_be_faster_where_it_was_measured(measured: float,
     assert rewritten(PROJECTED, PACK, costs=Costs(())).operators == ["MatMul", "Split"]
 
 
-def test_what_loses_to_the_graph_as_it_stands_is_not_faster() -> None:
-    """Whether onnxruntime makes something of the unfused graph depends on what is around: faster is faster than both."""
+def test_a_replacement_has_to_be_faster_than_the_unfused_graph_too() -> None:
+    """It has to be faster than the unfused graph, alone and in its surroundings, where onnxruntime may fuse it."""
     mixed = Costs([measurement(0.9, (4, 8), (4, 8), operator="Sum", pattern="respell", apart=1.05, least=0.99)])
     assert rewritten(MODEL, RESPELL, costs=mixed).operators == ["Relu", "Add"]
 
 
-def test_the_next_pattern_takes_a_site_that_one_leaves() -> None:
+def test_another_pattern_may_use_a_skipped_site() -> None:
     table = Costs([measurement(2.0, (4, 8)), measurement(0.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
     assert rewritten(MODEL, FUSE, RESPELL, costs=table).operators == ["Relu", "Sum"]
 
 
-def test_the_table_is_in_order() -> None:
+def test_the_table_is_sorted() -> None:
     rows = json.loads(costs.TABLE.read_text(encoding="utf-8"))["measurements"]
     for row in rows:
         for least, middle, most in (row["ratio"], row["apart"]):
@@ -177,7 +177,7 @@ def test_the_table_is_in_order() -> None:
 
 
 def test_every_fused_operator_was_measured() -> None:
-    """A pattern whose operator nobody measured could make a model slower without a word."""
+    """An unmeasured operator could make a model slower without notice."""
     measured = {m.signature.operator for group in costs.measured()._by_operator.values() for m in group}
     emitted = {
         str(operator)
@@ -194,15 +194,15 @@ def test_every_fused_operator_was_measured() -> None:
 
 
 def test_skip_layer_normalization_is_slower_on_the_cpu() -> None:
-    """The reason for all this, measured with onnxruntime 1.31."""
+    """The original reason for the table, measured with onnxruntime 1.31."""
     shape: list[int | str | None] = ["batch", "seq", 768]
     site = node(shape, shape, [768], [768], operator="SkipLayerNormalization")
     cost = costs.measured().of(CPU, "skip-layer-normalization", [site])
     assert cost is not None and cost.is_slower
 
 
-def test_what_may_be_read_several_ways_is_left_out_once() -> None:
-    """Three products of one input are six matches, one for each order of them, and one thing to tell."""
+def test_equivalent_matches_are_skipped_once() -> None:
+    """Three products of one input match in six orders. They are skipped once, with one reason."""
     weights = ", ".join(f"float[2, 2] {name} = {{1, 2, 3, {n}}}" for n, name in enumerate("abc"))
     model = f"""<ir_version: 8, opset_import: ["": 17]> g (float[N, 2] x) => (float[N, 2] q, float[N, 2] k, float[N, 2] v)
         <{weights}> {{ q = MatMul(x, a) k = MatMul(x, b) v = MatMul(x, c) }}"""
@@ -212,7 +212,7 @@ def test_what_may_be_read_several_ways_is_left_out_once() -> None:
     assert stage.reason.startswith("slower than the unfused graph")
 
 
-def test_the_round_that_speaks_most_for_a_replacement_is_read_from_the_table() -> None:
+def test_the_most_favourable_round_is_read_from_the_table() -> None:
     rows = json.loads(costs.TABLE.read_text(encoding="utf-8"))["measurements"]
     found = sorted(m.least for group in costs.measured()._by_operator.values() for m in group)
     assert found == sorted(max(row["ratio"][0], row["apart"][0]) for row in rows)

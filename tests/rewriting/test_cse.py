@@ -1,4 +1,4 @@
-"""What is written twice is computed once: nodes of ours, and standard ones that only they read."""
+"""Common-subexpression elimination for the package's nodes and for standard nodes that only they read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ g (bool[N, 4] m, float[N, 4] x) => (float[N, 4] y{also})
 
 
 def shared(first: str, second: str, *, low: float = -9, also: str = "") -> Counter[str]:
-    """The operators that are left of two computations, each read by a Relu of ours."""
+    """The remaining operators of two computations, each read by a Relu of the package."""
     model = ir.from_onnx_text(TEXT.format(first=first, second=second, low=low, also=also))
     infer_shapes(model)
     for node in model.graph:
@@ -29,11 +29,11 @@ def shared(first: str, second: str, *, low: float = -9, also: str = "") -> Count
     return Counter(node.op_type for node in model.graph)
 
 
-def test_equal_computations_with_constants_of_their_own_are_one() -> None:
+def test_equal_computations_with_separate_constants_are_merged() -> None:
     assert shared("Where(m, zero, low)", "Where(m, nought, deep)") == {"Where": 1, "Relu": 1, "Max": 1}
 
 
-def test_what_is_given_out_stays_and_what_reads_it_is_one() -> None:
+def test_a_graph_output_stays_and_its_readers_are_merged() -> None:
     left = shared("Where(m, zero, low)", "Where(m, nought, deep)", also=", float[N, 4] b")
     assert left == {"Where": 2, "Relu": 1, "Max": 1}
 
@@ -43,10 +43,15 @@ def test_what_is_given_out_stays_and_what_reads_it_is_one() -> None:
     [
         ("Where(m, zero, low)", "Where(m, nought, deep)", -8, ""),  # another constant
         ("Abs(x)", "Neg(x)", -9, ""),  # another operator
-        ("RandomNormalLike(x)", "RandomNormalLike(x)", -9, ""),  # another number each time
-        ("com.microsoft.Gelu(x)", "com.microsoft.Gelu(x)", -9, ""),  # whose operator it is may know of more than its inputs
+        ("RandomNormalLike(x)", "RandomNormalLike(x)", -9, ""),  # random numbers
+        (
+            "com.microsoft.Gelu(x)",
+            "com.microsoft.Gelu(x)",
+            -9,
+            "",
+        ),  # an operator of an unknown domain may depend on more than its inputs
     ],
 )
-def test_what_may_differ_stays_two(first: str, second: str, low: float, also: str) -> None:
+def test_computations_that_may_differ_are_not_merged(first: str, second: str, low: float, also: str) -> None:
     left = shared(first, second, low=low, also=also)
     assert (left["Relu"], left.total()) == (2, 5)

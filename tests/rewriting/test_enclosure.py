@@ -1,4 +1,4 @@
-"""Regions become functions: what the definition holds, what is shared, what is refused, and what a selector may change."""
+"""Regions become functions: the content of a definition, what is shared, what is refused, and what a selector may change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def regions(text: str, pattern: str = ELEMENTWISE) -> Stage:
 
 
 def definitions(stage: Stage) -> dict[str, str]:
-    """Name → the operators of each definition that the model carries."""
+    """Name → the operators, for each definition in the model."""
     return {f.name: " ".join(n.op_type for n in f.node) for f in stage.after.functions}
 
 
@@ -56,7 +56,7 @@ def test_a_region_becomes_one_node_and_the_model_computes_the_same() -> None:
     stage.agrees({"x": X})
 
 
-def test_what_it_replaced_is_noted_on_it() -> None:
+def test_the_node_records_what_it_replaced() -> None:
     (rewrite,) = regions(CHAIN).rewrites
     assert (rewrite.pattern, rewrite.op, rewrite.body, len(rewrite.replaces)) == ("sample", "onnx_subgraph.Elementwise", True, 3)
 
@@ -89,8 +89,8 @@ def test_equal_regions_share_one_definition() -> None:
     stage.agrees({"x": X})
 
 
-def test_equal_regions_share_one_definition_in_whatever_order_their_nodes_stand() -> None:
-    """Two branches added up, the second time with the branches written the other way around."""
+def test_equal_regions_share_one_definition_for_any_order_of_their_nodes() -> None:
+    """Two branches are added. The second time, the branches are written in the other order."""
     stage = regions("""
         g (float[2,4] x) => (float[2,4] y) {
             a = Relu (x)   b = Tanh (x)   c = Add (a, b)
@@ -102,7 +102,7 @@ def test_equal_regions_share_one_definition_in_whatever_order_their_nodes_stand(
     stage.agrees({"x": X})
 
 
-def test_other_regions_get_a_number() -> None:
+def test_different_regions_get_numbered_names() -> None:
     stage = regions("""
         g (float[2,4] x) => (float[2,4] y) {
             a = Relu (x)  b = Tanh (a)  s = Softmax (b)  c = Exp (s)  y = Neg (c)
@@ -110,20 +110,20 @@ def test_other_regions_get_a_number() -> None:
     assert definitions(stage) == {"Elementwise": "Relu Tanh", "Elementwise_2": "Exp Neg"}
 
 
-def test_a_number_is_baked_in_and_a_weight_is_read() -> None:
+def test_a_number_is_part_of_the_definition_and_a_weight_is_an_input() -> None:
     stage = regions(CHAIN.replace("float[4] w = {1, 2, 3, 4}", "float[1] w = {3}"))
     assert definitions(stage) == {"Elementwise": "Constant Constant Mul Add Exp"}
     assert not stage.model.graph.initializers
 
 
-def test_a_constant_that_the_caller_may_override_is_read() -> None:
+def test_an_overridable_constant_is_an_input() -> None:
     stage = regions(CHAIN.replace("(float[2,4] x)", "(float[2,4] x, float half)"))
     assert definitions(stage) == {"Elementwise": "Mul Add Exp"}
     stage.agrees({"x": X, "half": np.array(2, np.float32)})
 
 
-def test_a_region_between_readers_is_put_where_all_can_have_it() -> None:
-    """A reader of the first result stands before the last node of the region, and what that one reads after the reader."""
+def test_a_region_is_moved_to_a_place_that_suits_all_readers() -> None:
+    """A reader of the first result comes before the last node of the region, which itself reads a later value."""
     stage = regions("""
         g (float[2,4] x, float[2,4] u) => (float[2,4] y, float[2,4] z) {
             a = Relu (x)
@@ -151,7 +151,7 @@ def test_regions_in_bodies_and_around_them() -> None:
     stage.agrees({"x": X, "c": np.array(False)})
 
 
-def test_a_node_with_bodies_goes_into_a_definition_with_all_that_they_capture() -> None:
+def test_a_definition_with_an_if_takes_the_captures_of_its_bodies_as_inputs() -> None:
     stage = regions(
         """
         g (float[2,4] x, bool c) => (float[2,4] y) {
@@ -170,7 +170,7 @@ def test_a_node_with_bodies_goes_into_a_definition_with_all_that_they_capture() 
     stage.agrees({"x": X, "c": np.array(False)})
 
 
-def test_a_result_that_nobody_needs_is_not_provided() -> None:
+def test_an_unread_result_is_not_an_output() -> None:
     stage = regions("g (float[2,4] x) => (float[2,4] y) { a = Relu (x)  unread = Tanh (a)  y = Exp (a) }")
     (node,) = stage.model.graph
     assert [o.name for o in node.outputs] == ["y"]
@@ -183,7 +183,7 @@ def test_fusing_regions_twice_changes_nothing() -> None:
     assert not again.matches
 
 
-def test_what_a_region_has_become_is_in_no_later_region_of_its_pattern() -> None:
+def test_a_replaced_region_is_not_in_a_later_region_of_its_pattern() -> None:
     everything = ELEMENTWISE.replace("is_elementwise", "domain != 'other'").replace("  keep: region.size >= 2\n", "")
     first = regions(CHAIN, everything)
     assert len(first.rewrites) == 1
@@ -192,12 +192,12 @@ def test_what_a_region_has_become_is_in_no_later_region_of_its_pattern() -> None
     assert all(n.domain != "onnx_subgraph" for match in again.matches for n in match.nodes)
 
 
-def test_a_region_has_no_other_target() -> None:
+def test_regions_need_target_function() -> None:
     stage = rewritten(f"{HEAD} {CHAIN}", parse_pattern(ELEMENTWISE, FILE))
     assert stage.reason == "a region becomes a function: use the target function"
 
 
-def test_an_attribute_of_the_function_around_it_can_not_be_taken_away() -> None:
+def test_a_region_that_reads_an_attribute_of_its_function_is_refused() -> None:
     stage = rewritten(
         """<ir_version: 10, opset_import: ["" : 20, "my" : 1]>
         g (float[2,4] x) => (float[2,4] y) { y = my.Act <slope = 0.5> (x) }
@@ -245,13 +245,13 @@ def test_a_selector_in_python_chooses_regions() -> None:
     stage.agrees({"x": IMAGE})
 
 
-def test_what_a_selector_does_not_keep_is_left() -> None:
+def test_a_region_that_a_selector_rejects_is_left() -> None:
     stage = chosen(ConvBN, CONV.replace("=> (float[1,1,2,4] y)", "=> (float[1,1,2,4] y, float[1,1,2,4] c)"))
     assert not stage.matches
 
 
 class Reviewed(ConvBN):
-    """The same, with a look at the finished subgraph."""
+    """The same, with a review of the finished region."""
 
     def __init__(self, review: Review) -> None:
         self.given = review
@@ -279,7 +279,7 @@ def test_a_review_annotates_the_node() -> None:
 
 
 class Folded(ConvBN):
-    """The same, which builds the convolution that both are."""
+    """The same, with a convolution that replaces both."""
 
     factor = 1.5
 
@@ -297,25 +297,25 @@ def test_a_selector_builds_the_node(target: str) -> None:
 
 
 class Misshapen(ConvBN):
-    """One that builds a node with another result."""
+    """A selector that builds a node with another result."""
 
     def build(self, region: Region) -> NewNode:
         return NewNode("Shape", [region.nodes[0].inputs[0]])
 
 
-def test_what_a_selector_builds_is_held_against_the_region() -> None:
+def test_a_node_from_a_selector_is_checked_against_the_region() -> None:
     assert chosen(Misshapen, target="onnxruntime").reason == "the result n would be int64, and is float"
 
 
 class Broken(ConvBN):
-    """One that raises while a node is built."""
+    """A selector that raises while it builds a node."""
 
     def build(self, region: Region) -> NewNode:
         raise ZeroDivisionError("no tiles")
 
 
 class Numbers(ConvBN):
-    """One whose notes on a node are no texts."""
+    """A selector whose notes on a node are not strings."""
 
     def review(self, region: Region, definition: ir.Function) -> Review:
         return Review(metadata={"filters": 8})  # type: ignore[dict-item]
@@ -326,7 +326,7 @@ def test_a_selector_that_fails_to_build_is_a_skip_with_a_place() -> None:
     assert chosen(Broken).reason.endswith(f"ZeroDivisionError: no tiles at {__file__}:{line}")
 
 
-def test_notes_of_a_review_that_are_no_texts_are_a_skip() -> None:
+def test_notes_of_a_review_that_are_not_strings_are_a_skip() -> None:
     (skip,) = chosen(Numbers).skips
     assert "the selector Numbers fails: TypeError: the metadata of a review are texts, and 'filters' is 8" in skip.reason
     assert skip.bug is None
@@ -334,8 +334,8 @@ def test_notes_of_a_review_that_are_no_texts_are_a_skip() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_all_regions_of_a_graph_are_replaced_and_it_stays_in_order(data: st.DataObject) -> None:
-    """Law: whatever the shape of the graph, every region finds its place among the readers of the others."""
+def test_all_regions_of_a_graph_are_replaced_and_its_order_stays_valid(data: st.DataObject) -> None:
+    """Law: for any graph, every region gets a valid place among the readers of the others."""
     size = data.draw(st.integers(2, 24))
     lines = []
     for index in range(size):

@@ -1,4 +1,4 @@
-"""What a rewrite notes down for a drawing: what it removed, what it put there, and no more than can be drawn."""
+"""The excerpt of a rewrite for a drawing: what it removed and added, limited to what can be drawn."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_values_have_their_types_and_small_constants_their_elements() -> None:
     assert not edges["b"].constant, "an input of the graph is none"
 
 
-def test_nobody_pays_who_does_not_ask() -> None:
+def test_excerpts_are_made_only_on_request() -> None:
     (rewrite,) = rewrites(read(MODEL), excerpts=False)
     assert rewrite.before is None and rewrite.after is None
 
 
 @pytest.mark.parametrize("count", [MOST_NODES, MOST_NODES + 1])
-def test_of_a_large_part_only_the_operators_are_counted(count: int) -> None:
+def test_for_a_large_part_only_the_operators_are_counted(count: int) -> None:
     lines = "\n".join(f"v{i} = Neg(v{i - 1})" for i in range(1, count + 1))
     model = read(f'<ir_version: 8, opset_import: ["": 17]> g (float[2] v0) => (float[2] v{count}) {{ {lines} }}')
     part = excerpt(model.graph, lambda value: value.const_value, lambda node: False)

@@ -1,4 +1,4 @@
-"""Constants of a replacement: computed when the rewrite happens, unread where they are large, shared where they are equal."""
+"""Constants of a replacement: computed at rewrite time, not read if large, and shared if equal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_expression_over_constants_becomes_an_initializer(draw: Callable[...,
     stage.agrees({"x": draw(2, 3, 8, 8)})
 
 
-def test_large_weights_are_not_read_before_the_model_is_written(draw: Callable[..., np.ndarray]) -> None:
+def test_large_weights_are_read_only_when_the_model_is_written(draw: Callable[..., np.ndarray]) -> None:
     proto = convolution(size=64)
     model = ir.from_proto(proto)
     weight = model.graph.initializers["w"]
@@ -76,7 +76,7 @@ def test_an_initializer_that_can_be_overridden_is_not_folded() -> None:
     assert [n.op_type for n in model.graph] == ["Mul", "Conv"], "the product is computed at run time, from the override"
 
 
-def test_equal_small_constants_are_shared_and_taken_from_the_model() -> None:
+def test_equal_small_constants_are_shared_with_those_of_the_model() -> None:
     doubled = pattern("y = Relu(x)", example='{x: "float32[2, 8]"}', id_="d", onnxruntime="y = Relu(x) * 2.0")
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x) => (float[N, 4] y, float[N, 4] z) <float two = {2.0}>
@@ -88,7 +88,7 @@ def test_equal_small_constants_are_shared_and_taken_from_the_model() -> None:
     assert list(other.model.graph.initializers) == ["two", "d_constant"]
 
 
-def test_a_literal_takes_the_dtype_of_the_operand_beside_it() -> None:
+def test_a_literal_has_the_dtype_of_the_other_operand() -> None:
     for dtype in ("float", "double", "float16", "bfloat16", "int32", "int64"):
         literal = pattern("y = -x", example='{x: "float32[2, 8]"}', onnxruntime="y = x * -1")
         text = f'<ir_version: 8, opset_import: ["": 17]> g ({dtype}[N] x) => ({dtype}[N] y) {{ y = Neg(x) }}'

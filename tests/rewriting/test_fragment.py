@@ -1,4 +1,4 @@
-"""Fragments: what is known of their values does not depend on when it was asked for."""
+"""Fragments: facts about their values do not depend on the time of the query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def value(name: str, *shape: int | str) -> ir.Value:
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["at the end", "after each node"])
-def test_sizes_are_followed_whenever_they_are_asked_for(asked: bool) -> None:
+def test_sizes_are_the_same_at_any_time(asked: bool) -> None:
     fragment = Fragment({"": 18}, lambda _: None)
     query, mask = (fragment.stand_in(v) for v in (value("q", "batch", "seq", 8), value("m", "batch", 1, "seq", "seq")))
 

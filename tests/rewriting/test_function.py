@@ -1,4 +1,4 @@
-"""The `function` target: the model carries the definition of what it calls."""
+"""The `function` target: the model contains the definitions of the operators that it calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NORM = pattern(
 )
 
 
-def test_the_model_is_complete_and_any_runtime_runs_it(draw: Callable[..., np.ndarray]) -> None:
+def test_the_model_is_complete_and_runs_in_any_runtime(draw: Callable[..., np.ndarray]) -> None:
     text = """<ir_version: 7, opset_import: ["": 13]>
     g (float[N, 4] x) => (float[N, 4] z) { s = Sigmoid(x) y = Mul(s, x) t = Sigmoid(y) z = Mul(y, t) }"""
     stage = rewritten(text, SILU, target="function")
@@ -32,7 +32,7 @@ def test_the_model_is_complete_and_any_runtime_runs_it(draw: Callable[..., np.nd
     stage.agrees({"x": draw(3, 4)})
 
 
-def test_another_definition_of_the_same_pattern_gets_a_number(draw: Callable[..., np.ndarray]) -> None:
+def test_a_second_definition_of_a_pattern_gets_a_number(draw: Callable[..., np.ndarray]) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x) => (float[N, 4] z) <float k = {1.702}>
     { s = Sigmoid(x) y = Mul(s, x) b = Mul(k, y) t = Sigmoid(b) z = Mul(y, t) }"""
@@ -41,7 +41,7 @@ def test_another_definition_of_the_same_pattern_gets_a_number(draw: Callable[...
     stage.agrees({"x": draw(3, 4)})
 
 
-def test_a_definition_is_found_again_in_the_next_round(draw: Callable[..., np.ndarray]) -> None:
+def test_the_next_round_reuses_a_definition(draw: Callable[..., np.ndarray]) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x) => (float[N, 4] z) { s = Sigmoid(x) y = Mul(s, x) t = Sigmoid(y) z = Mul(y, t) }"""
     once = rewritten(text, SILU, target="function")
@@ -49,7 +49,7 @@ def test_a_definition_is_found_again_in_the_next_round(draw: Callable[..., np.nd
     assert not again.rewrites and [f.name for f in again.after.functions] == ["Swish"]
 
 
-def test_literals_and_static_captures_are_baked_in(draw: Callable[..., np.ndarray]) -> None:
+def test_literals_and_static_captures_are_part_of_the_definition(draw: Callable[..., np.ndarray]) -> None:
     text = """<ir_version: 8, opset_import: ["": 18]>
     g (double[N, 4] x, double[4] w) => (double[N, 4] y) <double two = {2.0}, double e = {0.001}, int64[1] last = {-1}>
     { p = Pow(x, two) m = ReduceMean<keepdims = 1>(p, last) a = Add(m, e) r = Sqrt(a) n = Div(x, r) y = Mul(n, w) }"""
@@ -59,7 +59,7 @@ def test_literals_and_static_captures_are_baked_in(draw: Callable[..., np.ndarra
     stage.agrees({"x": draw(3, 4, dtype="float64"), "w": draw(4, dtype="float64")})
 
 
-def test_float16_and_float32_sites_each_get_constants_of_their_dtype(draw: Callable[..., np.ndarray]) -> None:
+def test_float16_and_float32_sites_have_constants_of_their_dtype(draw: Callable[..., np.ndarray]) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x, float16[N, 4] h) => (float[N, 4] y, float16[N, 4] z) <float two = {2.0}>
     { pair = Cast<to = 10>(two) a = Mul(x, two) y = Relu(a) b = Mul(h, pair) z = Relu(b) }"""
@@ -70,7 +70,7 @@ def test_float16_and_float32_sites_each_get_constants_of_their_dtype(draw: Calla
 
 
 def test_a_definition_computes_at_least_as_precisely_as_the_match(draw: Callable[..., np.ndarray]) -> None:
-    """Exporters normalise in float32 between float16 values; squares of 300 overflow in float16."""
+    """Exporters normalise float16 values in float32, because squares of 300 overflow in float16."""
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float16[N, 4] h, float16[4] w) => (float16[N, 4] y) <float two = {2.0}, float e = {0.00001}>
     { x = Cast<to = 1>(h) p = Pow(x, two) m = ReduceMean<axes = [-1], keepdims = 1>(p) a = Add(m, e) r = Sqrt(a) n = Div(x, r)
@@ -87,7 +87,7 @@ def test_a_definition_computes_at_least_as_precisely_as_the_match(draw: Callable
     assert found.dtype == np.float16 and 0.1 < np.abs(found.astype(np.float32)).max() < 4
 
 
-def test_many_sites_share_one_definition_and_leave_no_notes_in_the_model() -> None:
+def test_many_sites_share_one_definition_and_the_model_has_no_metadata_of_the_tool() -> None:
     twice = pattern("y = Relu(2 * x)", example='{x: "float32[2, 8]"}', id_="twice")
     lines = " ".join(f"a{i} = Mul(x{i}, two) x{i + 1} = Relu(a{i})" for i in range(5))
     text = f"""<ir_version: 8, opset_import: ["": 17]>
@@ -101,7 +101,7 @@ def test_many_sites_share_one_definition_and_leave_no_notes_in_the_model() -> No
 EITHER = pattern("y = (Exp | Tanh)(x + b)", example='{x: "float32[2, 4]", b: "float32[4]"}', id_="either")
 
 
-def test_the_operator_that_matched_is_the_one_defined(draw: Callable[..., np.ndarray]) -> None:
+def test_the_definition_has_the_operator_that_matched(draw: Callable[..., np.ndarray]) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x, float[4] b) => (float[N, 4] y, float[N, 4] z) { s = Add(x, b) y = Exp(s) t = Add(y, b) z = Tanh(t) }"""
     stage = rewritten(text, EITHER, target="function")
@@ -109,8 +109,8 @@ def test_the_operator_that_matched_is_the_one_defined(draw: Callable[..., np.nda
     stage.agrees({"x": draw(3, 4), "b": draw(4)})
 
 
-def test_a_function_of_the_model_gets_no_operator_on_which_onnxruntime_crashes() -> None:
-    """SimplifiedLayerNormalization is onnxruntime's own, in the default domain: inside a function it ends the process."""
+def test_a_function_of_the_model_gets_no_operator_that_crashes_onnxruntime() -> None:
+    """SimplifiedLayerNormalization is onnxruntime's own, in the default domain. In a function it ends the process."""
     rms = pattern(
         "y = x / Sqrt(ReduceMean(x ** 2, axes=[-1], keepdims=1) + eps) * scale",
         example='{x: "float32[2, 8]", eps: 1e-5, scale: "float32[8]"}',
@@ -129,8 +129,8 @@ def test_a_function_of_the_model_gets_no_operator_on_which_onnxruntime_crashes()
 GELU = pattern("y = 0.5 * x * (1 + Erf(x / sqrt(2)))", example='{x: "float32[2, 8]"}', id_="gelu", extra="mixed-precision: true")
 
 
-def test_a_value_that_is_cast_there_and_back_does_not_set_the_precision(draw: Callable[..., np.ndarray]) -> None:
-    """There is no Erf in double, and nothing was computed in it."""
+def test_a_value_that_is_cast_and_cast_back_does_not_decide_the_precision(draw: Callable[..., np.ndarray]) -> None:
+    """No operator computes in double, and Erf has no double kernel."""
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x) => (float[N, 4] y) <float root = {1.4142135}, float one = {1}, float half = {0.5}>
     { d = Div(x, root) e = Erf(d) t = Cast<to = 11>(e) f = Cast<to = 1>(t) s = Add(f, one) m = Mul(x, s) y = Mul(m, half) }"""

@@ -1,4 +1,4 @@
-"""The words of layout as nodes: what einops does, onnxruntime does."""
+"""Layout terms as nodes: onnxruntime computes what einops computes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = {"a": 2, "b": 3, "c": 4, "d": 5}
 
 
 def emitted(text: str, shape: list[int | str], *, opset: int = 17, **names: int) -> tuple[onnx.ModelProto, list[str]]:
-    """The model that computes the last line's names of `text` from `x`, and its operators."""
+    """The model that computes the names in the last line of `text` from `x`, and its operators."""
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(shape))
     fragment = Fragment({"": opset}, lambda _: None)
     block = parse_assignments(text)
@@ -48,7 +48,7 @@ def emitted(text: str, shape: list[int | str], *, opset: int = 17, **names: int)
 
 
 @given(st.permutations(sorted(SIZES)), st.data())
-def test_a_rearrangement_is_einops(order: list[str], data: st.DataObject) -> None:
+def test_a_rearrangement_equals_einops(order: list[str], data: st.DataObject) -> None:
     def grouped(axes: list[str]) -> str:
         cuts = [True, *data.draw(st.lists(st.booleans(), min_size=len(axes) - 1, max_size=len(axes) - 1))]
         groups: list[list[str]] = []
@@ -78,13 +78,13 @@ def test_two_dynamic_sizes_in_one_reshape_are_read_from_the_source(draw: Callabl
     np.testing.assert_array_equal(run(model, {"x": x})[0], einops.rearrange(x, "a b c d -> d (a b) c"))
 
 
-def test_sizes_that_no_axis_has_are_refused() -> None:
+def test_invalid_sizes_are_refused() -> None:
     with pytest.raises(Refused, match="dynamic"):
         emitted('y = rearrange(x, "(a b) (c d) -> a b c d")', ["M", "N"])
 
 
-def test_a_rearrangement_that_is_taken_back_leads_to_its_source(draw: Callable[..., np.ndarray]) -> None:
-    """Written from wherever it is shortest: heads apart and together again are nothing."""
+def test_a_rearrangement_that_is_undone_gives_its_source(draw: Callable[..., np.ndarray]) -> None:
+    """The shortest sequence is emitted: splitting and merging heads again adds no nodes."""
     text = """
     <ir_version: 8, opset_import: ["" : 18]>
     g (float[B, S, 12] query) => (float[B, S, 12] y) <int64[4] shape = {0, 0, 3, 4}> {
@@ -108,7 +108,7 @@ def test_a_no_op_adds_no_nodes() -> None:
     assert operators == ["Neg"]
 
 
-def test_repeat_is_einops(draw: Callable[..., np.ndarray]) -> None:
+def test_repeat_equals_einops(draw: Callable[..., np.ndarray]) -> None:
     recipe = "b g t d -> b (g r) t d"
     model, operators = emitted(f'y = repeat(x, "{recipe}", r=4)', ["B", 2, "T", 3])
     assert "Expand" in operators
@@ -118,7 +118,7 @@ def test_repeat_is_einops(draw: Callable[..., np.ndarray]) -> None:
 
 @pytest.mark.parametrize("opset", [11, 13, 18])
 @pytest.mark.parametrize("how", ["parts=2", "sizes=[1, 3]"])
-def test_split_is_written_for_every_opset(opset: int, how: str, draw: Callable[..., np.ndarray]) -> None:
+def test_split_is_emitted_for_every_opset(opset: int, how: str, draw: Callable[..., np.ndarray]) -> None:
     model, operators = emitted(f"lo, hi = split(x, axis=-1, {how})", [3, 4], opset=opset)
     assert operators == ["Split"]
     onnx.checker.check_model(model)
@@ -128,7 +128,7 @@ def test_split_is_written_for_every_opset(opset: int, how: str, draw: Callable[.
 
 
 @pytest.mark.parametrize(("opset", "inputs"), [(13, 1), (18, 2)])
-def test_a_keyword_is_an_attribute_or_an_input_as_the_opset_wants(
+def test_a_keyword_is_an_attribute_or_an_input_depending_on_the_opset(
     opset: int, inputs: int, draw: Callable[..., np.ndarray]
 ) -> None:
     model, _ = emitted("y = ReduceMean(x, axes=[-1], keepdims=0)", [3, 4], opset=opset)

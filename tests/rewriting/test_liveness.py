@@ -1,4 +1,4 @@
-"""What a match may take away: nothing that anybody else still needs."""
+"""What a match may remove: nothing that another node or output needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gelu(lines: str = "", outputs: str = "") -> ir.Model:
 
 
 def fuse(model: ir.Model) -> str:
-    """The reason why the Gelu is not fused, "" if it is."""
+    """The reason why the Gelu is not fused, or ""."""
     before = ir.to_proto(model).SerializeToString(deterministic=True)
     rewrites, skips = applied(model, by_hand(model, GELU, "a b c d y", x="x", y="y"))
     if rewrites:
@@ -54,14 +54,14 @@ def fuse(model: ir.Model) -> str:
         ("w = Gather(x, i)\n i = ArgMax(c)", ", float w", "the inner value c is also used by ArgMax"),
     ],
 )
-def test_an_inner_value_that_is_needed_stands_in_the_way(lines: str, outputs: str, reason: str) -> None:
+def test_an_inner_value_with_other_readers_prevents_the_fusion(lines: str, outputs: str, reason: str) -> None:
     if "Gather" in lines:
         lines = "i = ArgMax<axis = 1>(c)\n w = Gather(x, i)"
         outputs = ", float[N, 1, 4] w"
     assert reason in fuse(gelu(lines, outputs))
 
 
-def test_a_result_may_be_read_by_anybody() -> None:
+def test_a_result_may_have_any_readers() -> None:
     lines = """z = If(flag) <then_branch = t () => (float[N, 4] p) { p = Relu(y) },
                             else_branch = e () => (float[N, 4] q) { q = Neg(y) }>"""
     model = gelu(lines, ", float[N, 4] y")
@@ -71,7 +71,7 @@ def test_a_result_may_be_read_by_anybody() -> None:
     assert all(np.isfinite(v).all() for v in run(ir.to_proto(model), {"x": x, "flag": np.array(True)}))
 
 
-def test_arithmetic_that_only_the_match_reads_dies_with_it() -> None:
+def test_arithmetic_that_only_the_match_reads_is_removed_with_it() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x) => (float[N, 4] y) <int64[1] zero = {0}, int64[1] four = {4}>
     {
@@ -91,26 +91,26 @@ def test_arithmetic_that_only_the_match_reads_dies_with_it() -> None:
     assert not model.graph.initializers, "what only the dead arithmetic read goes as well"
 
 
-def test_a_node_that_was_dead_before_stays() -> None:
+def test_a_node_that_was_unread_before_stays() -> None:
     model = gelu("unread = Relu(y)\n other = Neg(x)\n orphan = Exp(other)")
     assert fuse(model) == ""
     assert [n.op_type for n in model.graph] == ["Gelu", "Neg", "Relu", "Neg", "Exp"]
 
 
-def test_a_dead_reader_of_an_inner_value_goes_with_it() -> None:
+def test_an_unread_reader_of_an_inner_value_is_removed_with_it() -> None:
     model = gelu("unread = Relu(c)")
     assert fuse(model) == ""
     assert [n.op_type for n in model.graph] == ["Gelu", "Neg"]
 
 
-def test_a_live_reader_of_a_shape_reads_it_elsewhere() -> None:
+def test_a_shape_of_a_removed_value_is_read_elsewhere() -> None:
     model = gelu("s = Shape(c)", ", int64[2] s")
     assert fuse(model) == ""
     (shape,) = (n for n in model.graph if n.op_type == "Shape")
     assert shape.inputs[0] is model.graph.inputs[0]
 
 
-def test_a_shape_is_put_together_from_values_that_stay() -> None:
+def test_a_shape_is_computed_from_remaining_values() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, S] x, float[S, M] w) => (float[N, M] y, int64[k] t) <int64[1] k = {0}>
     {
@@ -131,7 +131,7 @@ def test_a_shape_is_put_together_from_values_that_stay() -> None:
         np.testing.assert_array_equal(was, now)
 
 
-def test_a_cast_from_outside_that_others_read_too_stays() -> None:
+def test_a_cast_before_the_match_with_other_readers_stays() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float16[N, 4] h) => (float[N, 4] y, float[N, 4] z) <float half = {0.5}, float r = {1.4142135}, float one = {1.0}>
     {

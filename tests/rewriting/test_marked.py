@@ -1,4 +1,4 @@
-"""What is marked becomes one operator, computes the same, and can be put back."""
+"""Marked nodes become one operator that computes the same and can be inlined again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_equal_layers_share_a_definition_and_compute_the_same(exporter: str, tmp
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_what_lies_between_values_becomes_one_operator(tmp_path: Path) -> None:
+def test_nodes_between_two_values_become_one_operator(tmp_path: Path) -> None:
     path = SAMPLES / "bert_torchscript.onnx"
     model = load(path)
     nodes = [node for node in model.graph if node.op_type == "Softmax"]
@@ -57,7 +57,7 @@ def graph(body: str) -> ir.Model:
     )
 
 
-def test_what_a_definition_has_baked_in_is_not_left_in_the_model() -> None:
+def test_constants_inside_a_definition_are_removed_from_the_model() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[6] x) => (float[2, 3] y, float[6] z)
     <int64[2] shape = {2, 3}, float half = {0.5}> { a = Abs (x) b = Reshape (a, shape) y = Mul (b, half) z = Mul (x, half) }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
@@ -68,7 +68,7 @@ def test_what_a_definition_has_baked_in_is_not_left_in_the_model() -> None:
     assert np.array_equal(y, feeds["x"].reshape(2, 3) / 2) and np.array_equal(z, feeds["x"] / 2)
 
 
-def test_a_value_inside_a_body_is_said_to_be_there() -> None:
+def test_the_message_says_that_a_value_is_inside_a_body() -> None:
     model = graph(
         """y = If (c) <then_branch = t () => (float[2] p) { p = Exp (x) }, else_branch = e () => (float[2] q) { q = Neg (x) }>"""
     )
@@ -76,7 +76,7 @@ def test_a_value_inside_a_body_is_said_to_be_there() -> None:
         replace_marked(model, Marks(first=("x",), last=("p",)))
 
 
-def test_a_body_that_captures_goes_along() -> None:
+def test_a_body_and_its_captures_are_included() -> None:
     model = graph(
         """a = Abs (x) y = If (c) <then_branch = t () => (float[2] p) { p = Exp (a) },
         else_branch = e () => (float[2] q) { q = Neg (a) }>"""

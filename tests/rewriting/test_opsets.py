@@ -1,4 +1,4 @@
-"""The opsets at which a model is fused: no attempt goes further than it takes to know that another one is better."""
+"""The opsets at which a model is fused: an attempt ends as soon as a later opset is known to be better."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.verification.planted import LATE, layers, patterns
 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The opset of the model, each time that patterns are looked for in it."""
+    """The opset of the model at each search for patterns."""
     opsets: list[int] = []
     find = rounds.find
 
@@ -26,7 +26,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return opsets
 
 
-def test_an_opset_is_left_off_after_the_round_that_wants_a_later_one(tmp_path: Path, searched: list[int]) -> None:
+def test_an_opset_is_abandoned_after_the_round_that_asks_for_a_later_one(tmp_path: Path, searched: list[int]) -> None:
     model = layers(tmp_path / "m.onnx", [1e-5] * 2)
     options = Options(target="standard", only=("gelu", "layer-normalization"), dry_run=True)
     result = fuse(model, None, load_patterns(), options)
@@ -34,7 +34,7 @@ def test_an_opset_is_left_off_after_the_round_that_wants_a_later_one(tmp_path: P
     assert searched.count(17) == 1 and searched.count(20) > 1
 
 
-def test_an_opset_that_was_left_off_goes_on_where_the_later_one_fails(tmp_path: Path, searched: list[int]) -> None:
+def test_an_abandoned_opset_continues_where_the_later_one_fails(tmp_path: Path, searched: list[int]) -> None:
     model, packs = layers(tmp_path / "m.onnx", [1e-5] * 2), (patterns(tmp_path, LATE),)
     options = Options(target="standard", only=("late-gelu", "layer-normalization"), dry_run=True)
     result = fuse(model, None, load_patterns(packs), options)

@@ -1,4 +1,4 @@
-"""A definition raises to its operator: what computes the definition of a canonical operator is found as that operator."""
+"""Raising: a subgraph that computes the definition of a canonical operator is found as that operator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def operators(result: FuseResult) -> Counter[str]:
 
 
 def check_calls(model: onnx.ModelProto) -> None:
-    """Every call of a canonical operator has the inputs and attributes that the operator's page lists, and no others."""
+    """Assert that every call of a canonical operator has only inputs and attributes from the operator's page."""
     functions = {(f.name, f.overload): f for f in model.functions}
     for node in model.graph.node:
         if node.domain == "onnx_subgraph" and node.op_type in LIBRARY.operators:
@@ -56,7 +56,7 @@ def test_a_definition_raises_to_its_operator(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", RAISED)
-def test_the_definition_that_an_instance_of_a_formula_becomes_raises_to_the_operator(name: str, tmp_path: Path) -> None:
+def test_the_definition_written_for_an_instance_raises_to_the_operator(name: str, tmp_path: Path) -> None:
     pattern = LIBRARY.get(name)
     instance = build(pattern, replace(next(iter(base_spellings(pattern))), opset=LATEST))
     onnx.save(instance.proto, tmp_path / "model.onnx")
@@ -82,7 +82,7 @@ g (float[N, 4] x, float[4] s, float[4] b) => (float[N, 4] y)
 
 
 def test_definitions_that_differ_are_overloads_of_one_operator(tmp_path: Path) -> None:
-    """Another epsilon, and no shift: a library that has a kernel for LayerNorm has it for both."""
+    """Another epsilon, and no shift: a library with a kernel for LayerNorm runs both."""
     onnx.save(onnx.parser.parse_model(NORMS), tmp_path / "model.onnx")
     result = fuse(tmp_path / "model.onnx", tmp_path / "raised.onnx", LIBRARY, Options(target="function", only=RAISED))
     assert result.verdict.verdict == "equivalent" and operators(result) == {"onnx_subgraph.LayerNorm": 2}
@@ -130,8 +130,8 @@ FLAT = " ".join(
     [("onnxruntime", BY_HEADS, 2), ("onnxruntime", FLAT, 1), ("standard", BY_HEADS, 0), ("standard", FLAT, 1)],
     ids=["onnxruntime-by-heads", "onnxruntime-flat", "standard-by-heads", "standard-flat"],
 )
-def test_of_several_forms_the_one_that_moves_less_is_written(target: str, heads: str, transposes: int, tmp_path: Path) -> None:
-    """Attention takes keys of three dimensions or of four: they are not transposed, whichever they come with."""
+def test_the_layout_with_the_fewest_transposes_is_chosen(target: str, heads: str, transposes: int, tmp_path: Path) -> None:
+    """Attention takes keys of rank three or four, so they are not transposed in either form."""
     text = FORMS.replace("HEADS", heads)
     text = text if heads is FLAT else text.replace("float[2, 6, 32]", "float[2, 4, 6, 8]")
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
@@ -157,8 +157,8 @@ TWO_MASKS = """
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "standard", "function"])
-def test_what_two_masks_drop_weighs_nothing_beside_what_one_drops(target: str, tmp_path: Path) -> None:
-    """A row in which each place is dropped by one mask or by both, as of a window that lies in the padding."""
+def test_positions_that_two_masks_drop_have_no_weight_beside_those_that_one_drops(target: str, tmp_path: Path) -> None:
+    """A row in which one mask or both drop each position, such as a window inside the padding."""
     onnx.save(onnx.parser.parse_model(TWO_MASKS), tmp_path / "m.onnx")
     options = Options(target=target, only=("multi-head-attention",))
     result = fuse(tmp_path / "m.onnx", tmp_path / "fused.onnx", LIBRARY, options)

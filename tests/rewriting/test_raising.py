@@ -1,4 +1,4 @@
-"""A raised model has to load where it loaded."""
+"""A model with a raised opset has to load wherever the original loads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from onnx_subgraph.rewriting.raising import check_raised
 from tests.rewriting.stage import LOADABILITY, read, run
 
 
-def test_an_operator_that_ran_by_its_definition_may_not_run_after_raising() -> None:
-    """LeakyRelu of double has no kernel. onnxruntime inlines its definition of opset 16 there, and not at 23."""
+def test_an_operator_that_runs_by_its_definition_may_not_run_after_raising() -> None:
+    """LeakyRelu of double has no kernel. onnxruntime inlines its definition at opset 16, but not at 23."""
     text = """<ir_version: 8, opset_import: ["": 16]>
     g (%s[N, 4] x) => (%s[N, 4] y) { y = LeakyRelu<alpha = 0.2>(x) }"""
     double, single = text.replace("%s", "double"), text.replace("%s", "float")

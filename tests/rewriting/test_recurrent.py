@@ -1,4 +1,4 @@
-"""Loops become LSTM, GRU and RNN where a step of them is that formula, whatever its spelling, and nowhere else."""
+"""Loops whose step is the formula of an LSTM, GRU or RNN, in any spelling, become that operator. Other loops stay."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def model(
     steps: str = "5",
     last: bool = True,
 ) -> onnx.ModelProto:
-    """A Loop over x (steps, N, 3) with these gates; it gives all hidden states, and the last states if `last`."""
+    """A Loop over x (steps, N, 3) with these gates. It returns all hidden states, and the last states if `last`."""
     cell = "c" if "c_next" in step else ""
     states = ["h", *(["c"] if cell else [])]
     weights = ["wx", "wh", "bias", "both"]
@@ -148,14 +148,14 @@ def test_a_loop_of_a_cell_becomes_its_operator(step: str, gates: int, operator: 
             np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
 
 
-def test_a_sequence_may_have_any_length_where_nobody_reads_the_last_states() -> None:
+def test_a_sequence_may_have_any_length_if_the_last_states_are_unread() -> None:
     proto = model(PACKED_LSTM, 4, steps="T", last=False)
     found, written = made(proto)
     assert found == ["LSTM"]
     for steps in (0, 1, 7):
         x = np.random.default_rng(steps).standard_normal((steps, 2, INPUTS)).astype(np.float32)
         (before,), (after,) = run(proto, x), run(written, x)
-        assert before.size == after.size  # onnxruntime's Loop gives the list of no steps another shape
+        assert before.size == after.size  # for zero steps, onnxruntime's Loop gives the list another shape
         np.testing.assert_allclose(after.ravel(), before.ravel(), rtol=1e-5, atol=1e-6)
 
 
@@ -170,12 +170,12 @@ def test_a_sequence_may_have_any_length_where_nobody_reads_the_last_states() -> 
         ("hs = MatMul(h, wh)", "hs = MatMul(c, wh)"),
     ],
 )
-def test_a_step_that_is_another_formula_stays(before: str, after: str) -> None:
+def test_a_loop_with_another_formula_stays(before: str, after: str) -> None:
     assert before in PACKED_LSTM
     assert made(model(PACKED_LSTM.replace(before, after), 4))[0] == []
 
 
-def test_a_loop_that_makes_another_number_of_steps_stays() -> None:
+def test_a_loop_with_another_number_of_steps_stays() -> None:
     assert made(model(PACKED_LSTM, 4))[0] == ["LSTM"]
     assert made(model(PACKED_LSTM, 4, ended="on = LessOrEqual(next, length)"))[0] == []
     assert made(model(PACKED_LSTM, 4, ended="on = Less(t, length)"))[0] == []
@@ -183,15 +183,15 @@ def test_a_loop_that_makes_another_number_of_steps_stays() -> None:
     assert made(model(PACKED_LSTM, 4, ended="by2 = Add(by, by) end = Less(next, length) on = Not(end)"))[0] == []
 
 
-def test_what_onnxruntime_gets_wrong_where_a_sequence_is_empty_stays() -> None:
-    """Its GRU ends the process there, and the last states of the others are whatever was in the memory."""
+def test_loops_that_onnxruntime_computes_wrongly_for_an_empty_sequence_stay() -> None:
+    """Its GRU ends the process for an empty sequence, and the other last states are uninitialised memory."""
     for step in (GRU_AFTER, GRU_BEFORE):
         assert made(model(step, 3, steps="T", last=False))[0] == []
     for step, gates, _ in CASES.values():
         assert made(model(step, gates, steps="T"))[0] == []
 
 
-def test_a_loop_inside_that_nobody_reads_goes_with_its_body() -> None:
+def test_an_unread_inner_loop_is_removed_with_its_body() -> None:
     inner = """most = Constant<value = int64 {2}>()
         unread = Loop(most, , h) <body = i (int64 j, bool so, float[A, B] z) => (bool more, float[A, B] zz) {
             more = Identity(so) zz = Neg(z) }>"""
@@ -203,26 +203,26 @@ def test_a_loop_inside_that_nobody_reads_goes_with_its_body() -> None:
         np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
 
 
-def test_a_loop_that_lists_something_else_stays() -> None:
+def test_a_loop_that_stacks_another_value_stays() -> None:
     assert made(model(PACKED_LSTM, 4, listed="c_next"))[0] == []
     assert made(model(PACKED_LSTM, 4, listed="h"))[0] == []
 
 
 def test_a_loop_that_skips_masked_steps_stays() -> None:
-    """Which steps are masked is not known before the model runs."""
+    """Masked steps are known only at run time."""
     where = """new_h = Mul(squashed, o) zeros = Sub(h, h) present = Less(zeros, h) h_next = Where(present, new_h, h)"""
     masked = PACKED_LSTM.replace("h_next = Mul(squashed, o)", where)
     assert made(model(masked, 4))[0] == []
 
 
-def test_some_rows_of_a_product_are_not_all() -> None:
-    """A Slice along the batch is no gate."""
+def test_a_slice_of_rows_is_not_a_gate() -> None:
+    """A Slice along the batch does not select a gate."""
     cut = """first = Constant<value = int64[1] {0}>() some = Constant<value = int64[1] {2}>()
     cut = Slice(z0, first, some, first) z1 = Add(cut, bias) z = Identity(z1)"""
     assert made(model(RNN.replace("z = Add(z0, bias)", cut), 1))[0] == []
 
 
-def test_fuse_verifies_what_it_made_and_says_so(tmp_path: Path) -> None:
+def test_fuse_verifies_the_operator_and_reports_it(tmp_path: Path) -> None:
     onnx.save(model(KERAS_LSTM, 4), tmp_path / "m.onnx")
     result = fuse(tmp_path / "m.onnx", tmp_path / "o.onnx", load_patterns(), Options())
     assert result.verdict.verdict == "equivalent" and [one.operator for one in result.recurrent] == ["LSTM"]
@@ -233,7 +233,7 @@ def test_fuse_verifies_what_it_made_and_says_so(tmp_path: Path) -> None:
 
 
 def renamed(graph: onnx.GraphProto, prefix: str) -> onnx.GraphProto:
-    """The graph with a prefix before the names of all its values, those in bodies too."""
+    """The graph with a prefix on the names of all values, also in bodies."""
     for node in graph.node:
         node.input[:] = [name and prefix + name for name in node.input]
         node.output[:] = [name and prefix + name for name in node.output]
@@ -246,7 +246,7 @@ def renamed(graph: onnx.GraphProto, prefix: str) -> onnx.GraphProto:
 
 
 def two_loops() -> onnx.ModelProto:
-    """An LSTM and a GRU that have nothing to do with each other."""
+    """An LSTM and a GRU that are independent."""
     one, other = model(KERAS_LSTM, 4), renamed(model(GRU_AFTER, 3).graph, "other_")
     one.graph.node.extend(other.node)
     one.graph.initializer.extend(other.initializer)
@@ -255,7 +255,7 @@ def two_loops() -> onnx.ModelProto:
     return one
 
 
-def test_each_loop_is_held_by_itself(tmp_path: Path) -> None:
+def test_each_loop_is_checked_alone(tmp_path: Path) -> None:
     onnx.save(two_loops(), tmp_path / "m.onnx")
     result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(sites=True))
     assert [one.operator for one in result.recurrent] == ["LSTM", "GRU"]
@@ -278,8 +278,8 @@ def test_a_wrong_operator_is_named_and_undone_and_the_other_stays(tmp_path: Path
     assert result.operators_after["LSTM"] == result.operators_after["Loop"] == 1 and "GRU" not in result.operators_after
 
 
-def test_a_loop_in_a_branch_is_held_on_values_that_count_the_same_steps(tmp_path: Path) -> None:
-    """What flows in a branch can't be captured; the number of steps follows from the sequence that is drawn."""
+def test_a_loop_in_a_branch_is_checked_on_random_values_with_equal_steps(tmp_path: Path) -> None:
+    """Values inside a branch can't be captured. The number of steps follows from the random sequence."""
     inner = model(PACKED_LSTM, 4, steps="T", last=False)
     outer = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["" : 17]> g (bool which, float[T, N, {INPUTS}] x) => (float[T, N, {HIDDEN}] y) {{ }}"""

@@ -1,4 +1,4 @@
-"""Subnormal weights become zeros where they are multiplied and added up, and nothing else is touched."""
+"""Subnormal weights of products become zeros, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def weight(m: ir.Model) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(data=st.data())
-def test_what_is_smaller_than_a_normal_number_becomes_zero_and_all_else_stays(dtype: type, data: st.DataObject) -> None:
+def test_subnormal_numbers_become_zeros_and_all_others_stay(dtype: type, data: st.DataObject) -> None:
     kind = np.dtype(dtype)
     elements = st.floats(width=kind.itemsize * 8, allow_subnormal=True) | st.sampled_from(
         [0.0, -0.0, *(float(s * np.finfo(kind).tiny * f) for s in (1, -1) for f in (0.5, 1, 1.5))]
@@ -62,11 +62,11 @@ def test_what_is_smaller_than_a_normal_number_becomes_zero_and_all_else_stays(dt
         ("y = my.domain.MatMul(x, w)", False),
     ],
 )
-def test_only_weights_of_products_are_looked_at(body: str, flushed: bool) -> None:
+def test_only_weights_of_products_are_changed(body: str, flushed: bool) -> None:
     assert bool(flush(model(body, np.full((2, 2), TINY, np.float32)))) is flushed
 
 
-def test_a_weight_in_a_branch_is_looked_at_and_one_that_is_an_input_or_an_output_is_not() -> None:
+def test_a_weight_in_a_branch_is_changed_and_one_that_is_an_input_or_an_output_is_not() -> None:
     tiny = np.full((2, 2), TINY, np.float32)
     bodies = [f"{name} () => (float[3, K] r) {{ r = {operator}(x, w) }}" for name, operator in (("t", "MatMul"), ("e", "Gemm"))]
     branch = f"y = If(c) <then_branch = {bodies[0]}, else_branch = {bodies[1]}>"
@@ -75,20 +75,20 @@ def test_a_weight_in_a_branch_is_looked_at_and_one_that_is_an_input_or_an_output
     assert not flush(model("y = MatMul(x, w)", tiny, outputs="float[3, K] y, float[2, 2] w"))
 
 
-def test_halves_keep_their_subnormal_numbers_which_mean_something() -> None:
+def test_subnormal_numbers_of_float16_are_kept() -> None:
     half = np.full((2, 2), 1e-6, np.float16)
     m = model("y = MatMul(x, w)", half, "float16[3, 2] x", "float16[3, K] y")
     assert not flush(m) and (weight(m) == half).all()
 
 
-def test_data_outside_of_the_file_is_not_read(tmp_path: Path) -> None:
+def test_external_data_is_not_read(tmp_path: Path) -> None:
     proto = ir.to_proto(model("y = MatMul(x, w)", np.full((2, 512), TINY, np.float32)))
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     assert not flush(ir.load(tmp_path / "m.onnx"))
 
 
-def test_it_is_done_after_folding_and_verified(tmp_path: Path) -> None:
-    """A scale that a convolution takes into its weights makes subnormal numbers that were none before."""
+def test_subnormal_weights_are_removed_after_folding_and_verified(tmp_path: Path) -> None:
+    """A scale that is folded into a convolution's weights makes new subnormal numbers."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1, 2, 5, 5] x) => (float[1, 2, 5, 5] y)
     <float[2] s = {1e-10, 1.0}, float[2] b = {0.0, 0.5}, float[2] m = {0.0, 0.0}, float[2] v = {1.0, 1.0}>
     { c = Conv(x, w) y = BatchNormalization(c, s, b, m, v) }"""
@@ -103,7 +103,7 @@ def test_it_is_done_after_folding_and_verified(tmp_path: Path) -> None:
 
 
 def test_a_weight_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models at several opsets share their weights, and every one of them is made free of subnormal numbers."""
+    """Models at several opsets share their weights, and the subnormal numbers of each are removed."""
     counted: list[int] = []
     monkeypatch.setattr(
         subnormal, "_subnormal", lambda array: counted.append(array.size) or int((array == np.float32(TINY)).sum())

@@ -1,4 +1,4 @@
-"""The sample models are what their README says: small, of real exporters, clean of the machine that made them, and runnable."""
+"""The sample models are as their README says: small, real exports that run, without traces of the exporting machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "sample_models"
-MODELS = sorted(path for path in FOLDER.glob("*.onnx") if not path.name.endswith(".fused.onnx"))  # those are a visitor's own
+MODELS = sorted(path for path in FOLDER.glob("*.onnx") if not path.name.endswith(".fused.onnx"))  # a visitor's own files
 ROWS = dict(re.findall(r"^\| `(\w+\.onnx)` \|(.*)\|$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""Models for sessions, and a cache that all tests of this folder share, so that a model is prepared once."""
+"""Models for sessions, and a cache that all tests of this folder share, so that each model is prepared once."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def settings(shared_cache: Path) -> SessionSettings:
-    """Strict, so that nothing that goes wrong is overlooked."""
+    """Strict settings, so that every failure raises."""
     return SessionSettings(cache=shared_cache, strict=True)
 
 
 @pytest.fixture
 def gelu(tmp_path: Path) -> Path:
-    """A model in which one GELU is spelled out."""
+    """A model with one GELU, written as basic operators."""
     return save(GELU, tmp_path / "gelu.onnx")
 
 

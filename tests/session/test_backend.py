@@ -1,4 +1,4 @@
-"""A session with a backend: its regions are run by engines, and whatever fails, the program goes on."""
+"""Sessions with a backend: engines run its regions, and the program continues whatever fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from onnx_subgraph.session.engines import COMPILED, engines_of
 
 ROOT = Path(__file__).parents[2]
 
-# More nodes than the fewest that are worth an engine.
+# More nodes than an engine needs at least.
 CHAIN = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 8] x) => (float[batch, 8] y) { a = Abs (x) b = Sqrt (a) c = Exp (b) d = Neg (c) y = Sigmoid (d) }
@@ -45,11 +45,11 @@ def chain(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines are used however slow they are: these models are so small that none is faster."""
+    """Use engines regardless of speed: none is faster on models this small."""
     monkeypatch.setattr(paying, "timed", lambda *_: 0.5)
 
 
-def test_a_backend_that_nobody_has_is_told_before_anything_is_fused(
+def test_an_unknown_backend_is_reported_before_anything_is_fused(
     chain: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inference, "prepare", lambda *_, **__: pytest.fail("it was fused first"))
@@ -62,9 +62,7 @@ def nested(settings: SessionSettings) -> SessionSettings:
     return replace(settings, backend="onnxruntime")
 
 
-def test_regions_are_run_by_their_engines(
-    chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_run_the_regions(chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     session = InferenceSession(chain, settings=nested)
     assert session.prepared.engines == 1
     ran: list[int] = []
@@ -76,14 +74,14 @@ def test_regions_are_run_by_their_engines(
     ran.clear()
     np.testing.assert_allclose(session.run(None, {"x": x})[0], plain.run(None, {"x": x})[0], rtol=1e-6)
     assert ran
-    binding = session.io_binding()  # what is not `run` is onnxruntime's, which inlines the engine
+    binding = session.io_binding()  # other methods than `run` are onnxruntime's, which inlines the engine
     binding.bind_cpu_input("x", x)
     binding.bind_output("y")
     session.run_with_iobinding(binding)
     np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], plain.run(None, {"x": x})[0], rtol=1e-6)
 
 
-def test_engines_that_a_file_was_written_with_run(
+def test_engines_in_the_file_run(
     chain: Path, settings: SessionSettings, x: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = tmp_path / "written.onnx"
@@ -101,7 +99,7 @@ def test_engines_that_a_file_was_written_with_run(
     assert ran == [1], "settings that leave the model alone leave its engines to onnxruntime"
 
 
-def test_engines_of_a_backend_that_is_not_here_run_in_onnxruntime(
+def test_onnxruntime_runs_engines_of_a_missing_backend(
     chain: Path, settings: SessionSettings, x: np.ndarray, tmp_path: Path
 ) -> None:
     written = tmp_path / "written.onnx"
@@ -120,7 +118,7 @@ def test_engines_of_a_backend_that_is_not_here_run_in_onnxruntime(
 
 
 def test_the_settings_reach_the_engines(chain: Path, nested: SessionSettings) -> None:
-    """A program never waits for a backend to compile, and a deadline, a share and an isolation are those that it was given."""
+    """A program never waits for compilation. Deadline, checked fraction and isolation are passed on."""
     settings = replace(nested, deadline=7.0, check=0.5)
     prepared = InferenceSession(chain, settings=settings).prepared
     engines = engines_of(prepared, settings)
@@ -131,7 +129,7 @@ def test_the_settings_reach_the_engines(chain: Path, nested: SessionSettings) ->
     assert given.folder == prepared.path.parent / COMPILED
 
 
-def test_feeds_that_do_not_fit_are_refused_in_onnxruntimes_words(chain: Path, nested: SessionSettings) -> None:
+def test_wrong_feeds_are_refused_with_onnxruntimes_message(chain: Path, nested: SessionSettings) -> None:
     session, plain = InferenceSession(chain, settings=nested), onnxruntime.InferenceSession(chain)
     for feeds in ({}, {"x": np.zeros((2, 7), np.float32)}, {"x": np.zeros((2, 8), np.int64)}):
         with pytest.raises(Exception) as theirs:
@@ -141,7 +139,7 @@ def test_feeds_that_do_not_fit_are_refused_in_onnxruntimes_words(chain: Path, ne
         assert type(ours.value) is type(theirs.value)
 
 
-def test_a_backend_that_is_not_there_leaves_the_model_as_it_is(chain: Path, settings: SessionSettings, x: np.ndarray) -> None:
+def test_a_missing_backend_leaves_the_model_unchanged(chain: Path, settings: SessionSettings, x: np.ndarray) -> None:
     wrong = replace(settings, backend="no-such-backend")
     with pytest.warns(OnnxSubgraphWarning, match="no-such-backend"):
         session = InferenceSession(chain, settings=replace(wrong, strict=False))
@@ -150,7 +148,7 @@ def test_a_backend_that_is_not_there_leaves_the_model_as_it_is(chain: Path, sett
         InferenceSession(chain, settings=wrong)
 
 
-def test_a_backend_that_is_gone_when_the_model_is_loaded(
+def test_a_backend_that_is_missing_when_the_model_is_loaded(
     chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -171,10 +169,10 @@ def test_schedules_have_engines_too(chain: Path, nested: SessionSettings, x: np.
     assert session.schedules()[0].hits == 1
 
 
-def test_what_engines_run_is_not_prepared_again(
+def test_nested_sessions_of_engines_are_not_prepared_again(
     chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under the hook a nested session must not give its region to a backend, whose nested session would, and so on."""
+    """Under the hook, an engine's own session must not give its region to a backend again, endlessly."""
     prepared: list[object] = []
     real = inference.prepare
     monkeypatch.setattr(inference, "prepare", lambda source, *a, **k: prepared.append(source) or real(source, *a, **k))
@@ -184,7 +182,10 @@ def test_what_engines_run_is_not_prepared_again(
         session.run(None, {"x": x})
     finally:
         hook.uninstall()
-    assert isinstance(session, InferenceSession) and prepared == [chain, chain]  # the general model, and the engines'
+    assert isinstance(session, InferenceSession) and prepared == [
+        chain,
+        chain,
+    ]  # the session of the dynamic model, and those of the engines
     assert onnxruntime.InferenceSession is not InferenceSession
 
 
@@ -212,7 +213,7 @@ class Counting(Reference):
 
 
 def test_the_second_start_compiles_nothing(chain: Path, tmp_path: Path) -> None:
-    """What a backend compiled lies beside the model in the cache."""
+    """The compiled regions are stored beside the model in the cache."""
     (tmp_path / "counting_backend.py").write_text(COUNTING)
     information = tmp_path / "counting-1.dist-info"
     information.mkdir()

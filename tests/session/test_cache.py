@@ -1,4 +1,4 @@
-"""Laws of the cache: an entry is made once, whole or not at all, checked when it is found, and leaves by least recent use."""
+"""Laws of the cache: an entry is made once, completely or not at all, checked when read, and evicted by least recent use."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     assert entry.model is not None and entry.model.read_bytes() == b"model"
 
 
-def test_an_entry_that_was_only_copied_is_whole(tmp_path: Path) -> None:
+def test_a_copied_entry_is_valid(tmp_path: Path) -> None:
     made: list[bytes] = []
     folder = Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made)).folder
     os.utime(folder / "model.onnx", (1, 1))
     assert Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made)).found
 
 
-def test_a_maker_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_entry_leaves_nothing(tmp_path: Path) -> None:
     def fail(folder: Path) -> dict[str, Any]:
         (folder / "model.onnx").write_bytes(b"half")
         raise ModelError("no")
@@ -78,24 +78,24 @@ def test_a_maker_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "entries").iterdir()) == []
 
 
-def test_the_least_recently_used_leaves_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_entry_is_evicted_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 3500)
     for position, key in enumerate(KEYS[:3]):
         folder = cache.get(key, filling(bytes(1000), [])).folder
         os.utime(folder / "entry.json", (position, position))
-    cache.get(KEYS[0], filling(b"", []))  # used now, so that the second is the oldest
+    cache.get(KEYS[0], filling(b"", []))  # used now, so that the second is the least recent
     cache.get(KEYS[3], filling(bytes(1000), []))
     assert {path.name for path in cache.entries()} == {KEYS[0], KEYS[2], KEYS[3]}
 
 
-def test_the_entry_just_made_stays_however_large_it_is(tmp_path: Path) -> None:
+def test_a_new_entry_is_kept_whatever_its_size(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 100)
     cache.get(KEYS[0], filling(bytes(50), []))
     entry = cache.get(KEYS[1], filling(bytes(1000), []))
     assert cache.entries() == [entry.folder]
 
 
-def test_what_a_dead_process_left_is_removed_in_time(tmp_path: Path) -> None:
+def test_files_of_a_dead_process_are_removed_after_a_time(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 1 << 20)
     (tmp_path / "entries").mkdir()
     old, young = tmp_path / "entries" / ".old", tmp_path / "entries" / ".young"
@@ -108,7 +108,7 @@ def test_what_a_dead_process_left_is_removed_in_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs the locks of the system")
-def test_who_wants_the_same_entry_waits_for_its_maker(tmp_path: Path) -> None:
+def test_a_request_for_an_entry_in_the_making_waits_for_it(tmp_path: Path) -> None:
     made: list[bytes] = []
     entered = threading.Event()
 
@@ -125,7 +125,7 @@ def test_who_wants_the_same_entry_waits_for_its_maker(tmp_path: Path) -> None:
     assert made == [b"model"]
 
 
-def test_the_digest_follows_the_content_and_not_the_name(tmp_path: Path) -> None:
+def test_the_digest_depends_on_the_content_and_not_the_name(tmp_path: Path) -> None:
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Abs (x) }')
     for name in ("a.onnx", "b.onnx"):
         onnx.save(model, tmp_path / name)
@@ -145,7 +145,7 @@ def with_data(folder: Path, value: float) -> Path:
     return folder / "m.onnx"
 
 
-def test_the_digest_follows_external_data(tmp_path: Path) -> None:
+def test_the_digest_depends_on_external_data(tmp_path: Path) -> None:
     one, other = with_data(tmp_path / "one", 1.0), with_data(tmp_path / "other", 2.0)
     assert one.read_bytes() == other.read_bytes()
     memory = Memory(tmp_path / "memory")
@@ -154,7 +154,7 @@ def test_the_digest_follows_external_data(tmp_path: Path) -> None:
     assert memory.model(one.read_bytes(), other.parent) == memory.model(other)
 
 
-def test_a_digest_is_remembered_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_is_cached_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = with_data(tmp_path / "one", 1.0)
     for file in path.parent.iterdir():
         os.utime(file, (1, 1))
@@ -168,8 +168,8 @@ def test_a_digest_is_remembered_until_the_file_changes(tmp_path: Path, monkeypat
     assert Memory(tmp_path / "memory").model(path) != first and len(read) == 3
 
 
-def test_a_file_that_was_just_written_is_not_remembered(tmp_path: Path) -> None:
-    """Within the resolution of the clock it may change again, and look the same."""
+def test_the_digest_of_a_recently_written_file_is_not_cached(tmp_path: Path) -> None:
+    """Within the resolution of the clock, the file may change again and keep its time."""
     path = with_data(tmp_path / "one", 1.0)
     memory = Memory(tmp_path / "memory")
     first, state = memory.model(path), (path.parent / "m.data").stat()

@@ -1,4 +1,4 @@
-"""Programs that only know onnxruntime: under the hook they compute the same, from fused models, and notice nothing else."""
+"""Programs that use onnxruntime alone: under the hook they compute the same with fused models, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_a_program_runs_as_under_python_with_fused_models(app: Path, gelu: Path,
     assert plain.stderr.startswith("onnxruntime.capi") and hooked.stderr == "onnx_subgraph.session.inference 1\n"
 
 
-def test_a_traceback_is_the_programs_own(app: Path, gelu: Path, shared_cache: Path) -> None:
+def test_a_traceback_shows_only_the_program(app: Path, gelu: Path, shared_cache: Path) -> None:
     plain, hooked = python(app, gelu, "fail"), run(app, gelu, "fail", cache=shared_cache)
     assert hooked.returncode == plain.returncode == 1
     assert hooked.stderr.splitlines()[1:] == plain.stderr.splitlines()[1:]
     assert "KeyError" in hooked.stderr
 
 
-def test_a_module_runs_and_so_do_its_children(app: Path, gelu: Path, shared_cache: Path, tmp_path: Path) -> None:
+def test_the_hook_applies_to_modules_and_child_processes(app: Path, gelu: Path, shared_cache: Path, tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(
         "import subprocess, sys\nsys.exit(subprocess.run([sys.executable, 'app.py', *sys.argv[1:]]).returncode)\n"
     )
@@ -79,7 +79,7 @@ def test_a_module_runs_and_so_do_its_children(app: Path, gelu: Path, shared_cach
     assert hooked.returncode == 7 and hooked.stderr == "onnx_subgraph.session.inference 1\n"
 
 
-def test_the_sitecustomize_that_was_there_still_runs(tmp_path: Path, shared_cache: Path) -> None:
+def test_an_existing_sitecustomize_still_runs(tmp_path: Path, shared_cache: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import sys; sys.mine = 5\n")
     (tmp_path / "app.py").write_text("import sys; print(sys.mine, 'onnxruntime' in sys.modules)\n")
@@ -87,18 +87,18 @@ def test_the_sitecustomize_that_was_there_still_runs(tmp_path: Path, shared_cach
     assert run(tmp_path / "app.py", cache=shared_cache, PYTHONPATH=path).stdout == "5 False\n"
 
 
-def test_a_program_that_is_not_there_is_a_usage_error(shared_cache: Path) -> None:
+def test_a_missing_program_is_a_usage_error(shared_cache: Path) -> None:
     done = run("no_such.py", cache=shared_cache)
     assert done.returncode == 2 and done.stderr.startswith("Error: no_such.py: there is no such file")
 
 
-def test_importing_us_installs_nothing() -> None:
+def test_importing_the_package_installs_no_hook() -> None:
     code = "import onnx_subgraph, onnxruntime; onnx_subgraph.InferenceSession; print(onnxruntime.InferenceSession.__module__)"
     assert python("-c", code, ONNX_SUBGRAPH_SESSION="1").stdout.startswith("onnxruntime.")
 
 
 @pytest.mark.parametrize("first", ["hook", "onnxruntime"])
-def test_it_can_be_installed_and_taken_out_in_a_running_program(first: str) -> None:
+def test_the_hook_can_be_installed_and_removed_at_run_time(first: str) -> None:
     imports = "import onnxruntime\n", "from onnx_subgraph.session import hook\nhook.install()\nhook.install()\n"
     code = "".join(imports if first == "onnxruntime" else imports[::-1]) + (
         "from onnxruntime import InferenceSession\n"
@@ -112,8 +112,8 @@ def test_it_can_be_installed_and_taken_out_in_a_running_program(first: str) -> N
     )
 
 
-def test_what_we_judge_with_is_not_hooked(gelu: Path, tmp_path: Path) -> None:
-    """A program under the hook may call `fuse`: the reference must stay the original."""
+def test_verification_is_not_hooked(gelu: Path, tmp_path: Path) -> None:
+    """A program under the hook may call `fuse`: the reference has to be the original model."""
     code = (
         "import sys; from pathlib import Path\n"
         "from onnx_subgraph.session import hook; hook.install()\n"
@@ -126,7 +126,7 @@ def test_what_we_judge_with_is_not_hooked(gelu: Path, tmp_path: Path) -> None:
     assert done.stdout == "equivalent\n", done.stderr
 
 
-def test_the_variable_works_where_the_hook_is_in_the_environment(
+def test_the_variable_works_where_the_hook_is_installed(
     app: Path, gelu: Path, tmp_path: Path, shared_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "site-packages"
@@ -145,12 +145,12 @@ def test_the_variable_works_where_the_hook_is_in_the_environment(
     assert list(folder.iterdir()) == []
 
 
-def test_where_it_can_not_be_installed_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_hook_can_not_be_installed_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook, "startup_file", lambda: tmp_path / "missing" / hook.STARTUP_FILE)
     with pytest.raises(UsageError, match="onnx-subgraph run"):
         hook.install_startup()
 
 
-def test_the_command_says_where_the_hook_would_be() -> None:
+def test_the_command_prints_where_the_hook_would_be_installed() -> None:
     done = python("-m", "onnx_subgraph", "hook")
     assert done.returncode == 1 and re.fullmatch(rf"not installed: .*{re.escape(hook.STARTUP_FILE)}\n", done.stdout)

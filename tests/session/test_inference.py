@@ -1,4 +1,4 @@
-"""`InferenceSession` is onnxruntime's in everything that a program can see, but for the model that it loads."""
+"""`InferenceSession` behaves like onnxruntime's in everything but the loaded model."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def operators(session: InferenceSession) -> list[str]:
     return [node.op_type for node in onnx.load(session.prepared.path).graph.node]
 
 
-def test_it_takes_what_onnxruntimes_takes() -> None:
+def test_it_accepts_the_arguments_of_onnxruntimes() -> None:
     ours = inspect.signature(InferenceSession.__init__).parameters
     theirs = inspect.signature(onnxruntime.InferenceSession.__init__).parameters
     assert [(name, p.kind) for name, p in ours.items() if name != "settings"] == [(name, p.kind) for name, p in theirs.items()]
 
 
-def test_it_is_one_of_onnxruntimes_with_a_fused_model(gelu: Path, settings: SessionSettings, x: np.ndarray) -> None:
+def test_it_is_an_onnxruntime_session_with_a_fused_model(gelu: Path, settings: SessionSettings, x: np.ndarray) -> None:
     plain, ours = onnxruntime.InferenceSession(gelu), InferenceSession(gelu, settings=settings)
     assert isinstance(ours, onnxruntime.InferenceSession)
     assert operators(ours) == ["Gelu"] and ours.prepared.fusions == 1
@@ -46,9 +46,7 @@ def test_it_is_one_of_onnxruntimes_with_a_fused_model(gelu: Path, settings: Sess
     np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], plain.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
 
 
-def test_the_second_session_finds_the_first_ones_model(
-    gelu: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_session_uses_the_cached_model(gelu: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     InferenceSession(gelu, settings=settings)
     monkeypatch.setattr(commands, "run", lambda *_: pytest.fail("it was prepared again"))
     second = InferenceSession(str(gelu), settings=settings)
@@ -57,7 +55,7 @@ def test_the_second_session_finds_the_first_ones_model(
     assert second.prepared.path == from_bytes.prepared.path
 
 
-def test_set_providers_makes_it_again_with_the_fused_model(gelu: Path, settings: SessionSettings, x: np.ndarray) -> None:
+def test_set_providers_recreates_it_with_the_fused_model(gelu: Path, settings: SessionSettings, x: np.ndarray) -> None:
     session = InferenceSession(gelu, settings=settings)
     before = session.run(None, {"x": x})[0]
     session.set_providers(["CPUExecutionProvider"])
@@ -73,7 +71,7 @@ def test_options_reach_the_session(gelu: Path, settings: SessionSettings, tmp_pa
     assert session.get_providers() == ["CPUExecutionProvider"]
 
 
-def test_a_model_in_which_nothing_fuses_is_loaded_as_it_is(tmp_path: Path, settings: SessionSettings) -> None:
+def test_a_model_in_which_nothing_fuses_is_loaded_unchanged(tmp_path: Path, settings: SessionSettings) -> None:
     path = save(PLAIN, tmp_path / "plain.onnx")
     for from_cache in (False, True):
         session = InferenceSession(path, settings=settings)
@@ -82,7 +80,7 @@ def test_a_model_in_which_nothing_fuses_is_loaded_as_it_is(tmp_path: Path, setti
         assert session.run(None, {"x": np.full((1, 8), -1, np.float32)})[0].sum() == 8
 
 
-def test_without_a_cache_nothing_stays(gelu: Path, settings: SessionSettings, tmp_path: Path, x: np.ndarray) -> None:
+def test_without_a_cache_no_files_are_kept(gelu: Path, settings: SessionSettings, tmp_path: Path, x: np.ndarray) -> None:
     session = InferenceSession(gelu, settings=SessionSettings(cache=None, strict=True, verify=False))
     assert session.prepared.temporary is not None and not session.prepared.temporary.exists()
     assert session.run(None, {"x": x})[0].shape == (3, 8)
@@ -99,8 +97,8 @@ def test_weights_that_are_inputs_can_be_made_constants(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_a_model_that_was_fused_for_our_kernels_runs_by_them(in_memory: bool, tmp_path: Path) -> None:
-    """Products that may be rounded show it: the definition does not round, the kernel does."""
+def test_a_model_for_our_kernels_runs_with_them(in_memory: bool, tmp_path: Path) -> None:
+    """Its products may be rounded: the definition does not round, but the kernel does."""
     if next(compilers(), None) is None:
         pytest.skip("there is no C compiler here")
     text = """<ir_version: 10, opset_import: ["" : 20]> g (float[n, 64] x) => (float[n, 64] y)
@@ -120,7 +118,7 @@ def test_a_model_that_was_fused_for_our_kernels_runs_by_them(in_memory: bool, tm
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_subnormal_weights_are_kept_where_that_is_asked_for(keeps: bool, tmp_path: Path) -> None:
+def test_subnormal_weights_are_kept_on_request(keeps: bool, tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 2] x) => (float[n, 1] y)
     <float[2, 1] w = {1e-40, 1}> { y = MatMul (x, w) }"""
     settings = SessionSettings(cache=None, strict=True, keep_subnormals=keeps)
@@ -129,7 +127,7 @@ def test_subnormal_weights_are_kept_where_that_is_asked_for(keeps: bool, tmp_pat
     assert (y[0, 0] > 0) == keeps
 
 
-def test_the_model_in_memory_may_have_its_weights_in_files(tmp_path: Path, settings: SessionSettings, x: np.ndarray) -> None:
+def test_a_model_in_memory_may_have_external_data(tmp_path: Path, settings: SessionSettings, x: np.ndarray) -> None:
     gelu = save(PLAIN, tmp_path / "m.onnx")
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y)
@@ -149,7 +147,7 @@ def test_the_model_in_memory_may_have_its_weights_in_files(tmp_path: Path, setti
 
 
 @pytest.mark.parametrize("how", ["session option", "settings"])
-def test_a_session_can_be_left_alone(gelu: Path, how: str, tmp_path: Path) -> None:
+def test_a_session_can_be_left_unfused(gelu: Path, how: str, tmp_path: Path) -> None:
     options = onnxruntime.SessionOptions()
     if how == "session option":
         options.add_session_config_entry("onnx_subgraph.enable", "0")
@@ -194,7 +192,7 @@ def answering(code: int, stdout: str) -> str:
         ("#!/bin/sh\nkill -9 $$\n", "signal 9"),
     ],
 )
-def test_whatever_the_commands_do_the_model_runs(
+def test_the_model_runs_whatever_the_commands_do(
     script: str, said: str, gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x: np.ndarray
 ) -> None:
     python = tmp_path / "python"
@@ -206,7 +204,7 @@ def test_whatever_the_commands_do_the_model_runs(
     assert session.run(None, {"x": x})[0].shape == (3, 8)
 
 
-def test_a_verdict_against_a_model_is_remembered(gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_verification_is_remembered(gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(commands, "run", lambda *_: asked.append(1) or {"verification": {"verdict": "different"}})
     for _ in range(2):
@@ -216,7 +214,7 @@ def test_a_verdict_against_a_model_is_remembered(gelu: Path, tmp_path: Path, mon
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the Python in the place of ours is a shell script")
-def test_a_failure_is_remembered_for_a_while_and_says_when_it_is_tried_again(
+def test_a_failure_is_remembered_for_a_while_and_the_message_says_how_long(
     gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python, tries = tmp_path / "python", tmp_path / "tries"
@@ -250,7 +248,7 @@ def test_a_prepared_model_that_does_not_load_is_replaced_by_the_original(
     assert session.prepared.path is None and session.run(None, {"x": x})[0].shape == (3, 8)
 
 
-def test_what_onnxruntime_refuses_it_refuses_in_the_same_words(tmp_path: Path) -> None:
+def test_a_model_that_onnxruntime_refuses_gives_the_same_error(tmp_path: Path) -> None:
     (tmp_path / "text.onnx").write_text("no model")
     for path, warns in ((tmp_path / "missing.onnx", False), (tmp_path / "text.onnx", True)):
         with pytest.raises(Exception) as theirs:
@@ -265,7 +263,7 @@ def test_what_onnxruntime_refuses_it_refuses_in_the_same_words(tmp_path: Path) -
         assert str(ours.value) == str(theirs.value)
 
 
-def test_onnxruntimes_own_format_is_left_alone(gelu: Path, tmp_path: Path, x: np.ndarray) -> None:
+def test_models_in_onnxruntimes_own_format_are_not_fused(gelu: Path, tmp_path: Path, x: np.ndarray) -> None:
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "gelu.ort")
     options.add_session_config_entry("session.save_model_format", "ORT")

@@ -1,4 +1,4 @@
-"""The key of the cache follows the content of everything that decides what a prepared model is, and nothing else."""
+"""The cache key depends on the content of everything that determines a prepared model, and on nothing else."""
 
 from __future__ import annotations
 
@@ -95,33 +95,33 @@ DOES_NOT: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("edit", DECIDES.values(), ids=DECIDES)
-def test_what_decides_changes_the_key(edit: Callable[[Path], object], world: Path) -> None:
+def test_everything_relevant_changes_the_key(edit: Callable[[Path], object], world: Path) -> None:
     before = key(world)
     edit(world)
     assert key(world) != before
 
 
 @pytest.mark.parametrize("edit", DOES_NOT.values(), ids=DOES_NOT)
-def test_what_does_not_leaves_it(edit: Callable[[Path], object], world: Path) -> None:
+def test_nothing_else_changes_the_key(edit: Callable[[Path], object], world: Path) -> None:
     before = key(world)
     edit(world)
     assert key(world) == before
 
 
-def test_the_processor_counts_where_it_was_measured(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_is_part_of_the_key_of_measured_choices(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ways: dict[str, dict[str, object]] = {"plain": {}, "measured": {"measure": True}, "native": {"target": "native"}}
     before = {name: key(world, **more) for name, more in ways.items()}
     monkeypatch.setattr(os, "cpu_count", lambda: 77)
     assert [key(world, **more) != before[name] for name, more in ways.items()] == [False, True, True]
 
 
-def test_the_instruction_set_counts_for_kernels_of_ours(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_instruction_set_is_part_of_the_key_for_our_kernels(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = key(world), key(world, target="native")
     monkeypatch.setenv("ONNX_SUBGRAPH_ISA", "avx2")
     assert (key(world) == before[0], key(world, target="native") == before[1]) == (True, False)
 
 
-def test_the_version_of_onnxruntime_counts(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_of_onnxruntime_is_part_of_the_key(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import onnxruntime
 
     before = key(world)
@@ -129,7 +129,7 @@ def test_the_version_of_onnxruntime_counts(world: Path, monkeypatch: pytest.Monk
     assert key(world) != before
 
 
-def test_files_that_have_not_changed_are_not_read_again(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_not_read_again(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in world.rglob("*"):
         os.utime(path, (1, 1))
     before = key(world)
@@ -139,7 +139,7 @@ def test_files_that_have_not_changed_are_not_read_again(world: Path, monkeypatch
     assert key(world) == before and read == []
 
 
-def test_no_plugin_is_imported_for_its_digest(world: Path) -> None:
+def test_no_plugin_is_imported_to_compute_its_digest(world: Path) -> None:
     (world / "site" / "plugged" / "__init__.py").write_text("raise SystemExit('imported')")
     key(world)
     assert "plugged" not in sys.modules

@@ -1,4 +1,4 @@
-"""The schedules of a model share its weights: on disk, in memory, and only where what was packed computes the same."""
+"""Schedules of a model share weights on disk and in memory, only if the packed model computes the same."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def entries(cache: Path) -> list[Path]:
 
 
 def warmed(path: Path, settings: SessionSettings, *lengths: int) -> StaticSession:
-    """A session with a schedule for each length, which answers as plain onnxruntime does."""
+    """A session with a schedule for each length, whose answers equal plain onnxruntime's."""
     plain, session = onnxruntime.InferenceSession(path), StaticSession(path, settings=settings)
     for seq in lengths:
         assert session.warm(feeds(seq))
@@ -78,11 +78,11 @@ def test_schedules_of_one_model_map_one_file_of_weights(tmp_path: Path, settings
     assert mine.stat().st_size >= 2 * SIZE
     assert all((entry / PACKED).stat().st_size < SIZE for entry in (first, second))
     assert mine.name in Path("/proc/self/maps").read_text(encoding="utf-8")
-    assert all(story.nbytes < 4 * SIZE for story in session.schedules())  # the ordinary model, not what it shares
+    assert all(story.nbytes < 4 * SIZE for story in session.schedules())  # the plain model, without shared weights
 
 
 def packed(text: str, seq: int, folder: Path) -> Path:
-    """The folder with the model of one length, packed with others into one store."""
+    """The folder of the model for one length, packed with others into one store."""
     model = load(saved(text, folder / f"{seq}.onnx"))
     specialize(model, {"x": (seq, 160)})
     entry = folder / str(seq)
@@ -96,14 +96,14 @@ def names(entry: Path) -> set[str]:
     return {path.name for path in entry.glob(f"*{WEIGHTS}")}
 
 
-def test_what_a_second_signature_needs_beside_is_added(tmp_path: Path) -> None:
-    """The table's rows are a constant for each length, so that half of the weights are each model's own."""
+def test_weights_that_a_second_signature_adds_are_stored_separately(tmp_path: Path) -> None:
+    """The table's rows are a constant for each length, so half of the weights belong to one model only."""
     first, second = (names(packed(SLICED, seq, tmp_path)) for seq in (120, 140))
     assert len(first & second) == 1
     assert len(first ^ second) == 1
 
 
-def test_a_model_that_does_not_compute_the_same_again_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_computes_differently_when_packed_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, real = saved(LAYERS, tmp_path / "layers.onnx"), packing._session
 
     class Off:
@@ -118,15 +118,15 @@ def test_a_model_that_does_not_compute_the_same_again_is_not_packed(tmp_path: Pa
         packing.pack(path, tmp_path / "packed.onnx", tmp_path / "store")
 
 
-def test_what_is_not_packed_is_left_as_it_is_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command fails here because there is no such module."""
+def test_a_model_that_is_not_packed_is_unchanged_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command fails here, because the module does not exist."""
     saved(LAYERS, tmp_path / MODEL)
     monkeypatch.setitem(commands.OWN, "pack", "onnx_subgraph.session.nothing")
     assert "nothing" in prepare._pack(tmp_path, tmp_path / "store", commands.Patience(60, None))
     assert [path.name for path in tmp_path.iterdir()] == [MODEL]
 
 
-def test_a_small_model_is_worth_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_model_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx.save(onnx.parser.parse_model(LAYERS), tmp_path / MODEL)
     monkeypatch.setattr(commands, "run", lambda *_: pytest.fail("it was packed"))
     assert "too small" in prepare._pack(tmp_path, tmp_path / "store", commands.Patience(60, None))
@@ -143,7 +143,7 @@ def test_a_small_model_is_worth_no_process(tmp_path: Path, monkeypatch: pytest.M
     ],
     ids=["none", "threads", "level", "prepacking", "folder"],
 )
-def test_options_that_change_what_onnxruntime_makes_of_a_model_keep_its_weights_its_own(
+def test_session_options_that_change_the_optimised_model_prevent_sharing(
     change: Callable[[onnxruntime.SessionOptions], None], packs: bool
 ) -> None:
     options = onnxruntime.SessionOptions()
@@ -167,7 +167,7 @@ def test_who_runs_a_model_otherwise_keeps_its_weights_its_own(
     assert prepare.specializing(replace(settings, **changed), providers, {"x": (3, 160)}, packs=True).packs is packs
 
 
-def test_damaged_weights_are_not_taken_for_those_of_others(tmp_path: Path) -> None:
+def test_damaged_weights_are_not_shared(tmp_path: Path) -> None:
     (weights,) = packed(LAYERS, 3, tmp_path).glob(f"*{WEIGHTS}")
     with weights.open("r+b") as file:
         file.write(bytes(SIZE))
@@ -178,7 +178,7 @@ def test_damaged_weights_are_not_taken_for_those_of_others(tmp_path: Path) -> No
     assert len(names(again)) == 2, "what is whole is shared, what is damaged is written again"
 
 
-def test_weights_that_no_entry_has_any_more_leave_the_cache(tmp_path: Path) -> None:
+def test_weights_without_an_entry_are_removed_from_the_cache(tmp_path: Path) -> None:
     cache = Cache(tmp_path, most_bytes=1)
 
     def fill(folder: Path, key: str) -> dict[str, Any]:

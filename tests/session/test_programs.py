@@ -1,4 +1,4 @@
-"""What programs do with sessions works under the hook: each program here runs in a process of its own, plain and hooked."""
+"""Typical programs work under the hook: each program runs in its own process, with and without the hook."""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_says_what_it_says_without_the_hook(name: str, cache: Path, tmp_path: Path) -> None:
-    """With a backend the model is fused as well; what runs again and again, all ways run."""
+def test_a_program_prints_the_same_under_the_hook(name: str, cache: Path, tmp_path: Path) -> None:
+    """With a backend the model is fused too. Repeated runs use all ways to run."""
     ways = WAYS.values() if name == "many runs" else [WAYS["with a backend"]]
     agree(PROGRAMS[name], GELU, "float32", ways, cache, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["many runs", "I/O binding"])
-def test_engines_of_float16_do_too(name: str, cache: Path, tmp_path: Path) -> None:
+def test_a_program_prints_the_same_with_engines_of_float16(name: str, cache: Path, tmp_path: Path) -> None:
     agree(PROGRAMS[name], HALF, "float16", [WAYS["with a backend"]], cache, tmp_path)
 
 

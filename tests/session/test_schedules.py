@@ -1,4 +1,4 @@
-"""One policy for lengths: what is unseen is answered at once, what comes again is prepared, and nothing that does not pay."""
+"""The policy for schedules: new shapes run at once, repeated ones are prepared, and only schedules that pay are used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from onnx_subgraph.session.schedules import Schedules
 
 
 class Answers:
-    """A session that answers nothing."""
+    """A session without results."""
 
     def run(self, *_: object) -> list[object]:
         return []
@@ -33,7 +33,7 @@ class Answers:
 
 @dataclass
 class Maker:
-    """Makes schedules of nothing. price: seconds. fails: what it raises, once for each element."""
+    """Makes empty schedules. price: seconds to prepare one. fails: exceptions to raise, one for each element."""
 
     every: int | None = None
     price: float = 0.0
@@ -50,7 +50,7 @@ class Maker:
 
 @pytest.fixture(autouse=True)
 def ratios(monkeypatch: pytest.MonkeyPatch) -> dict[bool, float]:
-    """The time of schedules over that of the general model: of one that serves all sizes (True), and of the others."""
+    """Time of a schedule divided by that of the dynamic model: of one for all sizes (True), and of the others."""
     given = {False: 0.5, True: 0.75}
 
     def timed(*_: object) -> float:
@@ -73,7 +73,7 @@ def feeds(length: int) -> Feeds:
 
 
 def run(mine: Schedules, length: int, seconds: float) -> Schedule | None:
-    """One run of a session, that took so long."""
+    """One run of a session that took this time."""
     signature = signature_of(feeds(length))
     assert signature is not None
     found = mine.find(signature)
@@ -101,7 +101,7 @@ def states(mine: Schedules) -> dict[object, str]:
     return {EVERY if s.signature == EVERY else s.signature[0][2][1]: s.state for s in mine.stories()}
 
 
-def test_random_lengths_cost_what_the_limit_says_and_one_warning(opened: Callable[..., Schedules]) -> None:
+def test_random_lengths_prepare_only_up_to_the_limit_with_one_warning(opened: Callable[..., Schedules]) -> None:
     maker = Maker(price=0.02)
     mine = opened(maker, schedules=3)
     with pytest.warns(OnnxSubgraphWarning, match=r"they pay: preparing one takes some 0.02 s, running it 0.50 of") as told:
@@ -110,8 +110,8 @@ def test_random_lengths_cost_what_the_limit_says_and_one_warning(opened: Callabl
     assert len(maker.made) == 3 and len(told) == 1
 
 
-def test_one_that_comes_again_is_prepared_when_its_runs_have_lost_as_much_as_that_takes(opened: Callable[..., Schedules]) -> None:
-    """Each run of 10 ms loses 5 ms, preparing takes 20 ms or a little more."""
+def test_a_repeated_length_is_prepared_when_its_runs_have_lost_as_much(opened: Callable[..., Schedules]) -> None:
+    """Each run of 10 ms loses 5 ms, and preparing takes at least 20 ms."""
     maker = Maker(price=0.02)
     mine = opened(maker, schedules=2)
     run(mine, 1, 0.01), run(mine, 2, 0.01)
@@ -122,8 +122,8 @@ def test_one_that_comes_again_is_prepared_when_its_runs_have_lost_as_much_as_tha
 
 
 @given(price=st.floats(0.1, 10), ratio=st.floats(0.05, 0.95), runs=st.lists(st.floats(0.001, 1), min_size=1, max_size=60))
-def test_renting_and_buying_cost_at_most_twice_what_the_best_would(price: float, ratio: float, runs: list[float]) -> None:
-    """The law of rent or buy, up to the one run in which the decision falls."""
+def test_the_loss_is_at_most_twice_that_of_the_best_decision(price: float, ratio: float, runs: list[float]) -> None:
+    """The ski-rental bound, up to the one run during which the decision is made."""
     account = Account(free=1)
     account.prepared(price, ratio)
     rent = lost = 0.0
@@ -137,8 +137,8 @@ def test_renting_and_buying_cost_at_most_twice_what_the_best_would(price: float,
     assert lost <= 2 * best + max(runs)
 
 
-def test_what_gains_next_to_nothing_is_as_good_as_nothing(ratios: dict[bool, float], opened: Callable[..., Schedules]) -> None:
-    """It is not used, so it is no reason to prepare the next."""
+def test_a_schedule_with_a_negligible_gain_is_not_used(ratios: dict[bool, float], opened: Callable[..., Schedules]) -> None:
+    """So its gain is no reason to prepare more schedules."""
     ratios[False] = 0.97
     maker = Maker(price=0.001)
     mine = opened(maker, schedules=8)
@@ -148,7 +148,7 @@ def test_what_gains_next_to_nothing_is_as_good_as_nothing(ratios: dict[bool, flo
     assert len(maker.made) == 2
 
 
-def test_what_is_slower_is_not_used_and_nothing_more_is_prepared(
+def test_a_slower_schedule_is_not_used_and_no_more_are_prepared(
     ratios: dict[bool, float], opened: Callable[..., Schedules]
 ) -> None:
     ratios[False] = 1.2
@@ -165,7 +165,7 @@ def test_what_is_slower_is_not_used_and_nothing_more_is_prepared(
     assert mine.wait(10) and states(mine)[5] == "ready", "whoever asks for one gets it"
 
 
-def test_a_backend_that_can_compiles_for_all_sizes_at_the_third(opened: Callable[..., Schedules]) -> None:
+def test_a_backend_with_dynamic_shapes_compiles_once_at_the_third_length(opened: Callable[..., Schedules]) -> None:
     maker = Maker(every=3, price=0.01)
     mine = opened(maker)
     with warnings.catch_warnings():
@@ -179,14 +179,14 @@ def test_a_backend_that_can_compiles_for_all_sizes_at_the_third(opened: Callable
     assert runs > 3, "its own saves a third of what the one for all sizes takes"
 
 
-def test_where_nothing_is_compiled_for_sizes_the_first_run_serves_all(opened: Callable[..., Schedules]) -> None:
+def test_where_nothing_depends_on_sizes_the_first_compilation_serves_all(opened: Callable[..., Schedules]) -> None:
     maker = Maker(every=1)
     mine = opened(maker)
     assert run(mine, 1, 0.001) is None and run(mine, 2, 0.001) is not None
     assert maker.made == [EVERY]
 
 
-def test_a_failure_is_tried_again_after_a_while_and_then_later(opened: Callable[..., Schedules]) -> None:
+def test_a_failure_is_tried_again_after_a_growing_time(opened: Callable[..., Schedules]) -> None:
     now = [0.0]
     maker = Maker(fails=[RuntimeError("down"), RuntimeError("down")])
     mine = opened(maker, lambda: now[0])
@@ -206,7 +206,7 @@ def test_a_failure_is_tried_again_after_a_while_and_then_later(opened: Callable[
 
 
 def test_a_warning_that_is_an_error_ends_no_preparing(opened: Callable[..., Schedules], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the thread in which it is raised; another one goes on."""
+    """It ends the thread that raises it, and another thread continues."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     maker = Maker(price=0.02, fails=[RuntimeError("one"), RuntimeError("two")])
     mine = opened(maker, schedules=4)
@@ -221,17 +221,20 @@ def test_a_warning_that_is_an_error_ends_no_preparing(opened: Callable[..., Sche
                 thread.join(10)
 
 
-def test_what_a_trial_found_holds_after_a_restart(
+def test_measurements_are_kept_after_a_restart(
     opened: Callable[..., Schedules], ratios: dict[bool, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that did not pay is not prepared again for a day, one that did is not timed again, and who waits for one gets it."""
+    """A schedule that did not pay is not prepared for a day, and one that did is not timed again.
+
+    A caller who waits for a schedule gets it.
+    """
     memory, maker = Memory(tmp_path), Maker()
     ratios[False] = 1.2
     run(opened(maker, memory=memory), 1, 0.001)
     ratios[False] = 0.5
     run(opened(maker, memory=memory), 2, 0.001)
     assert len(maker.made) == 2
-    ratios[False] = 0.9  # of whatever is timed from here on
+    ratios[False] = 0.9  # for everything timed from here on
     again = opened(maker, memory=memory)
     for length in (1, 2):
         run(again, length, 0.001)
@@ -250,7 +253,7 @@ def test_what_a_trial_found_holds_after_a_restart(
     assert [s.ratio for s in later.stories()] == [0.9]
 
 
-def test_a_trial_takes_a_few_runs_of_what_is_slow_and_more_of_what_is_quick() -> None:
+def test_slow_runs_are_timed_a_few_times_and_fast_ones_more_often() -> None:
     now = [0.0]
 
     def taking(seconds: float) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Settings come from the environment, and a wrong variable is named."""
+"""Settings come from environment variables, and an invalid variable is named."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onnx_subgraph.session.settings import VARIABLES, asked_for, cache_folder
 ROOT = Path(__file__).parents[2]
 
 
-def test_without_variables_everything_is_at_its_default() -> None:
+def test_without_variables_all_settings_have_their_defaults() -> None:
     assert SessionSettings.of_environment({"HOME": "/home/me"}) == SessionSettings(cache=cache_folder({"HOME": "/home/me"}))
 
 
-def test_each_variable_says_what_it_says() -> None:
+def test_each_variable_sets_its_setting() -> None:
     settings = SessionSettings.of_environment(
         {
             "ONNX_SUBGRAPH_SESSION": "0",
@@ -55,13 +55,13 @@ def test_each_variable_says_what_it_says() -> None:
     ("name", "text"),
     [("STRICT", "perhaps"), ("CACHE_SIZE", "much"), ("CACHE_SIZE", "-1"), ("CACHE_SIZE", "nan"), ("TIMEOUT", "0")],
 )
-def test_a_wrong_variable_is_named(name: str, text: str) -> None:
+def test_an_invalid_variable_is_named(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=f"ONNX_SUBGRAPH_{name}={text}"):
         SessionSettings.of_environment({f"ONNX_SUBGRAPH_{name}": text})
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the convention of Unix desktops")
-def test_the_cache_is_where_the_platform_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_platforms_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("HOME", "/home/me")
     assert cache_folder({"XDG_CACHE_HOME": "/caches"}) == Path("/caches/onnx-subgraph")
@@ -72,7 +72,7 @@ def test_the_cache_is_where_the_platform_wants_it(monkeypatch: pytest.MonkeyPatc
     ("session", "backend", "asked"),
     [("", "", False), ("1", "", True), ("", "openvino", True), ("0", "openvino", False), ("1", "off", True), ("", "off", False)],
 )
-def test_the_environment_asks_for_the_hook_or_not(session: str, backend: str, asked: bool) -> None:
+def test_a_variable_turns_the_hook_on_or_off(session: str, backend: str, asked: bool) -> None:
     assert asked_for({"ONNX_SUBGRAPH_SESSION": session, "ONNX_SUBGRAPH_BACKEND": backend}) is asked
 
 

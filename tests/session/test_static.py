@@ -1,4 +1,4 @@
-"""Static schedules compute what the model computes, whatever comes when; they are bounded, and their story can be read."""
+"""Static schedules compute what the model computes, in any order of shapes. Their number is bounded and their history kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from onnx_subgraph.session import commands, inference, paying, schedule, schedul
 from onnx_subgraph.session.prepare import Prepared
 from tests.session.conftest import save as save_text
 
-# Exporters' shape arithmetic: the rows are counted, halved and put into a Reshape.
+# Exporters' shape arithmetic: the number of rows is read, halved and used in a Reshape.
 ARITHMETIC = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, seq, 8] x) => (float[rows, 8] y, float[batch, seq, 8] z)
@@ -62,7 +62,7 @@ def feeds(batch: int, seq: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[str, tuple[int, ...]]]]:
-    """Prepares in this process and without comparing, which takes milliseconds; gives the shapes that were asked for."""
+    """Prepare in this process without verification, which takes milliseconds. Returns the requested shapes."""
     asked: list[dict[str, tuple[int, ...]]] = []
     numbers = itertools.count()
 
@@ -87,7 +87,7 @@ def made(path: Path, **options: Any) -> StaticSession:
     return StaticSession(path, settings=SessionSettings(cache=None, strict=True), **options)
 
 
-def test_an_unseen_signature_is_answered_at_once_and_then_by_its_schedule(model: Path, here: list[Any]) -> None:
+def test_a_new_signature_runs_at_once_and_later_by_its_schedule(model: Path, here: list[Any]) -> None:
     session, plain = made(model), onnxruntime.InferenceSession(model)
     for number in range(3):
         given = feeds(2, 3, number)
@@ -104,7 +104,7 @@ def test_an_unseen_signature_is_answered_at_once_and_then_by_its_schedule(model:
 def test_two_threads_and_many_signatures_lose_nothing_and_leak_nothing(
     model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """200 signatures under a bound of 8, each seen again and again by two threads."""
+    """200 signatures under a bound of 8, repeated by two threads."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
     class Counted(onnxruntime.InferenceSession):  # type: ignore[misc]
@@ -151,7 +151,7 @@ def test_two_threads_and_many_signatures_lose_nothing_and_leak_nothing(
     assert len(alive) == 0
 
 
-def test_a_session_that_ends_ends_its_thread(model: Path, here: list[Any]) -> None:
+def test_a_session_ends_its_thread(model: Path, here: list[Any]) -> None:
     session = made(model)
     session.run(None, feeds(1, 1))
     session.wait(60)
@@ -163,7 +163,7 @@ def test_a_session_that_ends_ends_its_thread(model: Path, here: list[Any]) -> No
     assert not thread.is_alive()
 
 
-def test_outputs_belong_to_the_caller_unless_buffers_are_reused(model: Path, here: list[Any]) -> None:
+def test_outputs_are_new_arrays_unless_buffers_are_reused(model: Path, here: list[Any]) -> None:
     for reuse in (False, True):
         session = made(model, reuse_buffers=reuse)
         assert session.warm(feeds(2, 3))
@@ -174,7 +174,7 @@ def test_outputs_belong_to_the_caller_unless_buffers_are_reused(model: Path, her
         assert (first[0] is second[0]) is reuse
 
 
-def test_inputs_can_be_filled_in_place(model: Path, here: list[Any]) -> None:
+def test_inputs_can_be_written_in_place(model: Path, here: list[Any]) -> None:
     session = made(model, reuse_buffers=True)
     session.warm(feeds(2, 3))
     buffers = session.buffers(feeds(2, 3))
@@ -187,8 +187,8 @@ def test_inputs_can_be_filled_in_place(model: Path, here: list[Any]) -> None:
         plain.buffers(feeds(1, 1))
 
 
-def test_buffers_are_for_one_thread_and_results_of_others_stay_right(model: Path, here: list[Any]) -> None:
-    """Threads that run one signature keep all that they get; only the first one gets the buffers, and overwrites them itself."""
+def test_reused_buffers_are_for_one_thread_and_results_of_others_stay(model: Path, here: list[Any]) -> None:
+    """Several threads run one signature. Only the first gets the buffers and overwrites its own results."""
     session = made(model, reuse_buffers=True)
     session.warm(feeds(2, 3))
     mine = session.run(None, feeds(2, 3, 1))
@@ -208,7 +208,7 @@ def test_buffers_are_for_one_thread_and_results_of_others_stay_right(model: Path
     assert session.run(None, feeds(2, 3, 2))[0] is mine[0] and len(kept) == 40
 
 
-def test_the_bounds_are_told_where_they_are_met(model: Path, here: list[Any]) -> None:
+def test_reaching_a_bound_is_reported(model: Path, here: list[Any]) -> None:
     session = made(model, limits=Limits(schedules=2))
     for batch in (1, 2, 3):
         session.warm(feeds(batch, 2))
@@ -227,7 +227,7 @@ def test_the_bounds_are_told_where_they_are_met(model: Path, here: list[Any]) ->
     assert small.schedules()[0].state == "refused" and "10" in small.schedules()[0].reason
 
 
-def test_a_signature_may_have_to_be_seen_often(model: Path, here: list[Any]) -> None:
+def test_a_signature_can_be_required_to_occur_several_times(model: Path, here: list[Any]) -> None:
     session = made(model, limits=Limits(after=3))
     for runs in range(1, 4):
         session.run(None, feeds(2, 2))
@@ -249,7 +249,7 @@ def test_a_schedule_is_saved_as_a_model_that_runs_anywhere(model: Path, here: li
     np.testing.assert_array_equal(saved.run(None, feeds(2, 3))[0], session.run(None, feeds(2, 3))[0])
 
 
-def test_a_schedule_that_can_not_be_made_is_a_warning_and_a_story(
+def test_a_schedule_that_can_not_be_made_gives_a_warning_and_a_record(
     model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = made(model)
@@ -264,7 +264,7 @@ def test_a_schedule_that_can_not_be_made_is_a_warning_and_a_story(
     assert len(session.run(None, feeds(2, 3))) == 2
 
 
-def test_a_schedule_that_fails_is_left_for_the_general_model(
+def test_a_failing_schedule_is_replaced_by_the_dynamic_model(
     model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = made(model)
@@ -282,7 +282,7 @@ def test_a_schedule_that_fails_is_left_for_the_general_model(
 
 
 @pytest.mark.parametrize("given", [{"x": np.zeros((0, 3, 8), np.float32)}, {"x": [[[1.0] * 8]]}], ids=["empty", "a list"])
-def test_what_has_no_static_form_is_run_by_the_general_model(model: Path, here: list[Any], given: dict[str, Any]) -> None:
+def test_signatures_without_a_static_form_run_the_dynamic_model(model: Path, here: list[Any], given: dict[str, Any]) -> None:
     session, plain = made(model), onnxruntime.InferenceSession(model)
 
     def answer(some: Any) -> object:
@@ -297,8 +297,8 @@ def test_what_has_no_static_form_is_run_by_the_general_model(model: Path, here: 
     assert here == []
 
 
-def test_it_works_by_the_command_and_its_cache(model: Path, settings: SessionSettings) -> None:
-    """Without anything in the place of anything: `onnx-subgraph specialize` in a process of its own, verified."""
+def test_schedules_are_made_by_the_command_and_cached(model: Path, settings: SessionSettings) -> None:
+    """Nothing is replaced: `onnx-subgraph specialize` runs in its own process, with verification."""
     for _ in range(2):
         session = StaticSession(model, settings=settings)
         assert session.warm(feeds(2, 3), 120)
@@ -311,15 +311,13 @@ def test_it_works_by_the_command_and_its_cache(model: Path, settings: SessionSet
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no such policy")
-def test_what_prepares_in_the_background_lets_everybody_else_go_first(
-    model: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_background_preparation_has_low_priority(model: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     policies = []
     real = commands._communicate
 
     def communicate(child: Any, command: str, patience: Any) -> Any:
         policies.append((command, os.sched_getscheduler(child.pid)))
-        with contextlib.suppress(PermissionError):  # or else it would wait for all the other tests
+        with contextlib.suppress(PermissionError):  # otherwise it would wait for all other tests
             os.sched_setscheduler(child.pid, os.SCHED_OTHER, os.sched_param(0))
         return real(child, command, patience)
 
@@ -331,6 +329,6 @@ def test_what_prepares_in_the_background_lets_everybody_else_go_first(
     assert policies == [("fuse", mine), ("specialize", os.SCHED_IDLE), ("specialize", mine)], "who waits is not made to wait"
 
 
-def test_where_the_settings_leave_models_alone_there_are_no_schedules(model: Path) -> None:
+def test_sessions_that_fuse_nothing_have_no_schedules(model: Path) -> None:
     session = StaticSession(model, settings=SessionSettings(enabled=False, cache=None, strict=True))
     assert not session.warm(feeds(2, 3), 10) and len(session.run(None, feeds(2, 3))) == 2

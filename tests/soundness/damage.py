@@ -1,7 +1,7 @@
-"""Damaged files: real models with bytes or fields changed, noise, and real pattern files with words changed.
+"""Damaged files: real models with changed bytes or fields, random bytes, and real pattern files with changed words.
 
-Whatever is in a file, the command line answers with an exit code and, where it is 2, one message; it raises nothing, touches
-nothing and leaves no half output. `fault` says what is wrong with an answer.
+Whatever a file contains, the command line returns an exit code and, if it is 2, one message. It raises nothing, changes no file
+and leaves no partial output. `fault` says what is wrong with an answer.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the command line answered to a damaged file, and what the file was made of."""
+    """The answer of the command line to a damaged file, and what the file was made from."""
 
     code: int
     out: str
@@ -117,7 +117,7 @@ def noise(random: Random, folder: Path) -> Path:
 
 
 def damaged_model(random: Random, folder: Path) -> Path:
-    """A real model in which some fields, anywhere, hold something else."""
+    """A real model in which some fields, anywhere, have other values."""
     model = onnx.load(random.choice(MODELS[:12]), load_external_data=False)
     for _ in range(random.choice([1, 1, 1, 2, 3, 6])):
         _damage(random, model)
@@ -127,7 +127,7 @@ def damaged_model(random: Random, folder: Path) -> Path:
 
 
 def _damage(random: Random, message: Message) -> None:
-    """One field of the message, or of one inside it, is changed."""
+    """Change one field of the message, or of a message inside it."""
     place = message
     while True:
         fields = [f for f in place.DESCRIPTOR.fields if _present(place, f)]
@@ -171,7 +171,7 @@ def _change(random: Random, message: Any, field: FieldDescriptor) -> None:
             held[random.randrange(len(held))] = value
         else:
             held.append(value)
-    except (ValueError, TypeError):  # this number does not fit the field
+    except (ValueError, TypeError):  # the number is out of the field's range
         pass
 
 
@@ -190,7 +190,7 @@ def _value(random: Random, field: FieldDescriptor, held: Any) -> Any:
 
 
 def damaged_pattern(random: Random, folder: Path) -> Path:
-    """A real pattern file with words and lines changed, under its own name."""
+    """A real pattern file with changed words and lines, under its own name."""
     source = random.choice(PATTERNS)
     lines = source.read_text(encoding="utf-8").splitlines()
     for _ in range(random.choice([1, 1, 2, 3])):
@@ -238,7 +238,7 @@ def arguments(random: Random, folder: Path) -> Iterator[str]:
 
 
 def answer(given: list[str]) -> Answer:
-    """What the command line says, in this process."""
+    """The answer of the command line, in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main(given)

@@ -1,4 +1,4 @@
-"""A random model of the campaign: a host graph, planted instances, and one planted trap of each of its classes in turn."""
+"""A random model of the campaign: a host graph, planted instances, and one planted trap, of each class in turn."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ TRAPPED = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model with feeds for its inputs, and how to fuse it.
+    """A model with feeds for its inputs, and options to fuse it.
 
-    feeds: one or more sets; the first is that of the generator. planted: pattern → place. trap: its class, "" for none.
+    feeds: one or more sets, the first from the generator. planted: pattern → place. trap: its class, "" for none.
     """
 
     model: onnx.ModelProto
@@ -42,7 +42,7 @@ class Case:
 
 
 def draw_case(random: Random, trap: str | None = None) -> Case:
-    """A random case; the same state of `random` and the same patterns give the same case. trap: one of `TRAPS`, or drawn."""
+    """A random case. The same state of `random` and the same patterns give the same case. trap: one of `TRAPS`, or drawn."""
     if trap is None:
         trap = random.choice(traps.TRAPS) if random.random() < TRAPPED else ""
     target = "onnxruntime" if trap == traps.WRONG else random.choice(TARGETS)
@@ -84,7 +84,7 @@ def _host_input(growth: Growth) -> None:
 
 
 def _trapped(growth: Growth, trap: str, target: str) -> list[Planted]:
-    """An instance planted with the trap; none where it could not be set on any that was tried."""
+    """An instance planted with the trap; None if the trap fits none of the tried instances."""
     planted: list[Planted] = []
     for _ in range(ATTEMPTS):
         seed = planting.draw_seed(growth.random, growth.opset, target, alive=True)
@@ -102,7 +102,7 @@ def _trapped(growth: Growth, trap: str, target: str) -> list[Planted]:
 
 
 def _misled(growth: Growth) -> list[Planted]:
-    """An instance of a wrong pattern, in a place and behind a shroud that may keep it from the outputs."""
+    """An instance of a wrong pattern, at a place and behind a shroud that may hide it from the outputs."""
     seed = planting.draw_seed(growth.random, growth.opset, "onnxruntime", alive=True, patterns=planting.wrong())
     if seed is None:
         return []

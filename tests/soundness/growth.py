@@ -1,6 +1,6 @@
-"""A graph in the making: values of known type and size, and the nodes, weights, bodies and functions that compute them.
+"""A graph under construction: values of known type and size, and the nodes, weights, bodies and functions that compute them.
 
-The generator of the soundness campaign grows its graphs here; `operators` says which nodes there are to choose from.
+The generator of the soundness campaign builds its graphs here. `operators` has the nodes to choose from.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def tensor_type(dtype: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a graph: its name, element type as numpy names it, and its shape for the feeds at hand."""
+    """A value of a graph: its name, its element type in numpy's words, and its shape for the current feeds."""
 
     name: str
     dtype: str
@@ -46,7 +46,7 @@ class Value:
 
 @dataclass(slots=True)
 class Scope:
-    """The nodes, weights and visible values of one graph: the model's, or that of a nested body."""
+    """The nodes, weights and visible values of one graph: the main graph or a nested body."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     weights: list[onnx.TensorProto] = field(default_factory=list)
@@ -55,9 +55,9 @@ class Scope:
 
 @dataclass(slots=True)
 class Growth:
-    """The whole model. scopes: the graph, and the bodies that are open now; values of all of them can be read.
+    """The whole model. scopes: the main graph and the bodies under construction, whose values can all be read.
 
-    hidden: values that nothing more is to read.
+    hidden: values that no other node may read.
     """
 
     random: Random
@@ -86,12 +86,12 @@ class Growth:
         return f"{stem}_{self.count}"
 
     def dimension(self, stem: str) -> str:
-        """A name for a free dimension: every third is no word, or says nothing."""
+        """A name for a free dimension. Every third name is not an identifier, or is a placeholder."""
         name = self.fresh(stem)
         return self.random.choice(ODD_NAMES).format(name) if self.random.random() < 1 / 3 else name
 
     def numbers(self, shape: Sequence[int], dtype: str) -> Array:
-        """Drawn elements, of a size that chains of operators can bear."""
+        """Random elements of a magnitude that chains of operators can bear."""
         draw = np.random.default_rng(self.random.randrange(2**32))
         if dtype == "bool":
             return np.asarray(draw.random(shape) > 0.5)
@@ -143,7 +143,7 @@ class Growth:
         return made
 
     def pick(self, fits: Callable[[Value], bool] = lambda _: True) -> Value | None:
-        """A value that fits, a late one rather than an early one."""
+        """A value that fits, preferring later ones."""
         fitting = [v for v in self.values if v.name not in self.hidden and fits(v)]
         if not fitting:
             return None
@@ -155,7 +155,7 @@ class Growth:
     # Bodies and functions
 
     def body(self, grow: Callable[[], Sequence[Value]], inputs: Sequence[Value] = (), name: str = "body") -> onnx.GraphProto:
-        """The graph of a body whose outputs `grow` returns, all of them made inside. inputs: the body's own."""
+        """The graph of a body whose outputs `grow` returns, all made inside. inputs: the inputs of the body."""
         self.scopes.append(Scope(values=list(inputs)))
         results = [v if v.name in self._made_here() else self.node("Identity", [v], (v.dtype, v.shape))[0] for v in grow()]
         scope = self.scopes.pop()
@@ -164,11 +164,11 @@ class Growth:
         return helper.make_graph(scope.nodes, self.fresh(name), declared, made, scope.weights)
 
     def _made_here(self) -> set[str]:
-        """What the open body can give as its output without another node."""
+        """Values that the open body can return without another node."""
         return {o for n in self.here.nodes if n.op_type != "Constant" for o in n.output}
 
     def model(self) -> onnx.ModelProto:
-        """The model. What nobody reads is an output, beside the outputs that were asked for."""
+        """The model. Unread values are outputs, beside the requested outputs."""
         scope = self.scopes[0]
         read = self._read()
         unread = [o for n in scope.nodes for o in n.output if o and o not in read]
@@ -202,7 +202,7 @@ def reads(node: onnx.NodeProto) -> set[str]:
 
 
 def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """The node with other names for what it reads and makes, in its bodies too."""
+    """The node with renamed inputs and outputs, also in its bodies."""
     made = onnx.NodeProto()
     made.CopyFrom(node)
     _rename(made, names)
@@ -210,7 +210,7 @@ def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
 
 
 def rename_graph(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Other names for the values of a graph, in place, and for what its bodies read of them."""
+    """Rename the values of a graph in place, also where its bodies read them."""
     for part in (graph.input, graph.output, graph.initializer, graph.value_info):
         for item in part:
             item.name = names.get(item.name, item.name)

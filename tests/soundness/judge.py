@@ -38,13 +38,13 @@ onnxruntime.set_default_logger_severity(4)
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """The model with factors behind every float result. factors: the inputs that take them → their element type and shape."""
+    """The model with a factor behind every float result. factors: the inputs for them → element type and shape."""
 
     model: onnx.ModelProto
     factors: Mapping[str, tuple[int, tuple[int, ...]]]
 
     def draw(self, draw: np.random.Generator) -> Arrays:
-        """Factors around one, each for itself: one for all would not move what a normalization gives."""
+        """Independent random factors around one. A normalization would cancel a common factor."""
         return {
             name: np.asarray(1 + draw.integers(-2, 3, shape) * EPSILON[kind], helper.tensor_dtype_to_np_dtype(kind))
             for name, (kind, shape) in self.factors.items()
@@ -53,7 +53,7 @@ class Noisy:
 
 @dataclass(slots=True)
 class Judge:
-    """Holds fused models against one original. judged, left: elements of outputs that were compared, and that could not be."""
+    """Compares fused models with one original. judged, left: elements of outputs that were compared, and that could not be."""
 
     model: onnx.ModelProto
     feeds: tuple[Mapping[str, Array], ...]
@@ -67,7 +67,7 @@ class Judge:
         self.model = stilled(self.model)
 
     def difference(self, fused: onnx.ModelProto) -> str | None:
-        """What the fused model gets wrong, in words, or None. Raises nothing: a fused model that does not run is wrong."""
+        """The error of the fused model, in words, or None. Never raises: a fused model that does not run is wrong."""
         fused = stilled(fused)
         self._noisy = noisy(self.model)
         return self._by_onnxruntime(fused) or self._by_evaluation(fused)
@@ -137,7 +137,7 @@ class Judge:
         types = {o.name: o.type.tensor_type.elem_type for o in self.model.graph.output}
         narrow = {n: np.dtype(helper.tensor_dtype_to_np_dtype(types[n])) for n in expected}
         if self._compare(self._reference, expected, noise, narrow, widths=False) is not None:
-            self.ways.add("the evaluator is apart from onnxruntime")  # it has some early versions of operators wrong
+            self.ways.add("the evaluator is apart from onnxruntime")  # it computes some early operator versions wrongly
             return None
         self.ways.add("float64")
         problem = self._compare(found, expected, noise, narrow)
@@ -149,7 +149,7 @@ class Judge:
         return self._noisy
 
     def _disturbed(self, feeds: Mapping[str, Array]) -> Iterator[Arrays]:
-        """The feeds with noise on their own floats, and factors."""
+        """The feeds with noise on the model's float inputs, and factors."""
         for number in range(DRAWS):
             draw = np.random.default_rng(number)
             moved = {n: _moved(a, draw) for n, a in feeds.items()}
@@ -248,7 +248,7 @@ def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def session(model: onnx.ModelProto, *, optimised: bool = False) -> onnxruntime.InferenceSession | str:
-    """A session, or what onnxruntime says instead."""
+    """A session, or onnxruntime's message."""
     options = onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
@@ -256,12 +256,12 @@ def session(model: onnx.ModelProto, *, optimised: bool = False) -> onnxruntime.I
     options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's exceptions share no class of their own
+    except Exception as error:  # onnxruntime's exceptions have no common class
         return _first_line(error)
 
 
 def run(opened: onnxruntime.InferenceSession, feeds: Mapping[str, Array]) -> Arrays | str:
-    """The outputs, or what onnxruntime says instead."""
+    """The outputs, or onnxruntime's message."""
     options = onnxruntime.RunOptions()
     options.log_severity_level = 4
     wanted = {i.name for i in (*opened.get_inputs(), *opened.get_overridable_initializers())}

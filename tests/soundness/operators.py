@@ -1,7 +1,7 @@
-"""The operators that a random graph is grown from, one function a kind: each appends well-typed nodes, or nothing where none fit.
+"""The operators of random graphs, one function for each kind. Each adds valid nodes, or none if no value fits.
 
-Operands are kept where the operators are well-conditioned (a divisor is at least one), so that what a judge sees is rewriting and
-not rounding.
+Operands are kept in a range where operators are well-conditioned (a divisor is at least one), so that the judge sees errors of
+rewriting and not rounding.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def positive(growth: Growth, value: Value) -> Value:
 
 
 def other(growth: Growth, value: Value) -> Value:
-    """Something to join `value` with: a value of its shape, or a constant that broadcasts to it."""
+    """A second operand for `value`: a value of its shape, or a constant that broadcasts to it."""
     beside = growth.pick(lambda v: v.dtype == value.dtype and v.shape == value.shape)
     if beside is not None and growth.random.random() < 0.4:
         return beside
@@ -82,7 +82,7 @@ def integers(growth: Growth) -> None:
 
 
 def cast(growth: Growth) -> None:
-    """Between types; from floats to integers too, which nothing may look through."""
+    """A Cast between types, also from floats to integers, which must not be looked through."""
     value = growth.pick(lambda v: v.rank > 0)
     if value is None:
         return
@@ -118,14 +118,14 @@ def reduction(growth: Growth) -> None:
 
 
 def reduce(growth: Growth, operator: str, value: Value, axes: list[int], shape: list[int], keep: bool) -> Value:
-    """A reduction with its axes where the opset has them."""
+    """A reduction, with its axes as an attribute or input by opset."""
     as_input = growth.opset >= (EDGE_AXES if operator == "ReduceSum" else 18)
     operands = [value, growth.ints(*axes)] if as_input else [value]
     return growth.node(operator, operands, (value.dtype, shape), keepdims=None if keep else 0, axes=None if as_input else axes)[0]
 
 
 def centred(growth: Growth) -> None:
-    """A value less its mean: the beginning of many a normalization that is none."""
+    """A value minus its mean: the beginning of many normalizations."""
     value = growth.pick_float(2)
     if value is None:
         return
@@ -221,7 +221,7 @@ def transpose(growth: Growth) -> None:
 
 
 def reshape(growth: Growth) -> None:
-    """To a matrix, to another split of the last axes, or to where it was; the first axis may stay open."""
+    """A Reshape to a matrix, to another split of the last axes, or to the same shape. The first axis may be dynamic."""
     value = growth.pick(lambda v: v.rank >= 2 and v.dtype != "bool")
     if value is None:
         return
@@ -247,7 +247,7 @@ def squeeze(growth: Growth) -> None:
 
 
 def pieces(growth: Growth) -> None:
-    """A value cut along an axis, by Slice or Split, and perhaps joined again."""
+    """A value cut along an axis by Slice or Split, sometimes joined again."""
     value = growth.pick(lambda v: v.rank >= 2 and v.shape[-1] % 2 == 0 and v.dtype != "bool")
     if value is None:
         return
@@ -331,7 +331,7 @@ def steps(growth: Growth, value: Value) -> Value:
 
 
 def branch(growth: Growth) -> None:
-    """An If whose bodies read a value from outside."""
+    """An If whose bodies read an outer value."""
     value = growth.pick_float(1)
     if value is None:
         return

@@ -42,7 +42,7 @@ DTYPES = ("float32", "float32", "float32", "float32", "float16", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """What is planted: an instance, and every value of it as it was computed alone, from which types and sizes are known."""
+    """What is planted: an instance, with all its values computed alone, which give types and sizes."""
 
     pattern: str
     instance: Instance
@@ -55,7 +55,7 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Where an instance came to lie. names: its own names → those in the graph. place: one of `PLACES`."""
+    """A planted instance. names: its own names → those in the graph. place: one of `PLACES`."""
 
     seed: Seed
     names: Mapping[str, str]
@@ -70,13 +70,13 @@ def library() -> Library:
 
 @cache
 def misleading() -> Library:
-    """The same, and the wrong ones, which come first as a user's own do."""
+    """The same patterns and the wrong ones, which come first like a user's own."""
     return load_patterns([WRONG])
 
 
 @cache
 def wrong() -> tuple[Pattern, ...]:
-    """The patterns that replace by something else."""
+    """The patterns with a wrong replacement."""
     return load_patterns([WRONG], built_in=False).patterns
 
 
@@ -145,7 +145,7 @@ def values(
 
 
 def fuses(seed: Seed, target: str) -> bool:
-    """Whether the seed's own pattern fuses where nothing else is."""
+    """Whether the seed's pattern fuses in the instance alone."""
     model = ir.from_proto(seed.proto)
     infer_shapes(model)
     constants = Constants(model)
@@ -170,7 +170,7 @@ def plant(growth: Growth, seed: Seed, place: str) -> Planted:
 
 
 def _tied(growth: Growth, seed: Seed) -> dict[str, str]:
-    """Names for the free values: a value of the graph of the same type and shape, or a new input that is fed the same."""
+    """Names for the free values: a value of the graph with the same type and shape, or a new input with the same feed."""
     names: dict[str, str] = {}
     batch = growth.dimension("N")
     examples = misleading().get(seed.pattern).example
@@ -194,7 +194,7 @@ def _results(seed: Seed, names: Mapping[str, str]) -> list[Value]:
 
 
 def _lay(growth: Growth, seed: Seed, names: dict[str, str], scope: Scope) -> None:
-    """The nodes of the instance, in `scope`; its weights there, or in the graph around it."""
+    """Add the nodes of the instance to `scope`, and its weights there or to an outer graph."""
     names.update({o: growth.fresh(o) for n in seed.proto.graph.node for o in n.output if o})
     around = scope if growth.random.random() < 0.5 else growth.scopes[0]
     for tensor in seed.proto.graph.initializer:
@@ -242,7 +242,7 @@ def _in_body(growth: Growth, seed: Seed, names: dict[str, str], place: str) -> N
 
 
 def _never(growth: Growth) -> Value:
-    """A condition that no number in a random graph makes true, or one that is a constant."""
+    """A condition that is false for every number in a random graph, or a constant."""
     value = growth.pick(lambda v: v.dtype == "float32" and v.rank > 0)
     if value is None or growth.random.random() < 0.3:
         return growth.weight(np.array(False))
@@ -255,7 +255,7 @@ def _never(growth: Growth) -> Value:
 
 
 def _as_function(growth: Growth, seed: Seed, names: dict[str, str]) -> dict[str, str]:
-    """The instance as a function of the model's own, called once or twice. Inside, the names stay as they are."""
+    """The instance as a function of the model, called once or twice. Inner names stay the same."""
     graph, name = seed.proto.graph, growth.fresh("Function")
     constants = [helper.make_node("Constant", [], [t.name], name=f"{t.name}_constant", value=t) for t in graph.initializer]
     imports = list(seed.proto.opset_import)

@@ -1,4 +1,4 @@
-"""A smaller model that still shows what a case showed: outputs are dropped, and nodes become inputs fed what they computed."""
+"""Reduce a model that shows a finding: outputs are dropped, and nodes become inputs that are fed what they computed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def _computed(case: Case) -> list[Mapping[str, Array]]:
-    """Every value of the graph on each of the feeds, as onnxruntime computes it; nothing where it does not run."""
+    """Every value of the graph on each of the feeds, from onnxruntime; empty if the model does not run."""
     model = _copy(case.model)
     there = {o.name for o in model.graph.output}
     model.graph.output.extend(
@@ -67,7 +67,7 @@ def _computed(case: Case) -> list[Mapping[str, Array]]:
 
 
 def _swept(case: Case, model: onnx.ModelProto, feeds: tuple[Mapping[str, Array], ...]) -> Case:
-    """The case with this model, without what its outputs no longer need."""
+    """The case with this model, without nodes that its outputs no longer need."""
     graph = model.graph
     needed = {o.name for o in graph.output}
     kept = []

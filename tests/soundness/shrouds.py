@@ -1,6 +1,6 @@
-"""What hides a wrong rewrite from the outputs of a model: randomness, and outputs that hardly depend on it, or not at all.
+"""Shrouds hide a wrong rewrite from a model's outputs: random operators, and outputs that hardly or never depend on it.
 
-Each is set in the graph around a planted instance, as the traps are, and changes nothing of the instance itself.
+Each is added to the graph around a planted instance, like a trap, and does not change the instance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRAINING = 12
 
 
 def results(growth: Growth, planted: Planted) -> list[Value]:
-    """The float results of the instance, where they can be read."""
+    """The float results of the instance that can be read."""
     names = {planted.names[o.name] for o in planted.seed.proto.graph.output}
     return [v for v in growth.here.values if v.name in names and v.is_float]
 
@@ -43,7 +43,7 @@ def randomness(growth: Growth, planted: Planted) -> bool:
 
 
 def _noise(growth: Growth, value: Value) -> Value:
-    """Drawn numbers are added."""
+    """Random numbers are added."""
     operator = growth.random.choice(["RandomNormalLike", "RandomUniformLike"])
     seed = growth.random.choice([None, None, 3.0])
     (drawn,) = growth.node(operator, [value], (value.dtype, value.shape), seed=seed, dtype=tensor_type(value.dtype))
@@ -51,23 +51,23 @@ def _noise(growth: Growth, value: Value) -> Value:
 
 
 def _bernoulli(growth: Growth, value: Value) -> Value:
-    """Drawn zeros and ones are multiplied with it."""
+    """Random zeros and ones are multiplied."""
     (chance,) = growth.node("Sigmoid", [value], (value.dtype, value.shape))
     (drawn,) = growth.node("Bernoulli", [chance], (value.dtype, value.shape), dtype=tensor_type(value.dtype))
     return growth.node("Mul", [value, drawn], (value.dtype, value.shape))[0]
 
 
 def _dropout(growth: Growth, value: Value) -> Value:
-    """A Dropout that trains."""
+    """A Dropout in training mode."""
     operands = [value, growth.weight(np.asarray(0.5, np.float32)), growth.weight(np.array(True))]
     return growth.node("Dropout", operands, (value.dtype, value.shape))[0]
 
 
-# Outputs that show nothing
+# Insensitive outputs
 
 
 def insensitivity(growth: Growth, planted: Planted) -> bool:
-    """All float results of the instance are read by what hardly depends on them, and by nothing else."""
+    """All float results of the instance are read only by nodes that hardly depend on them."""
     found = results(growth, planted)
     for value in found:
         growth.random.choice(BLINDS)(growth, value)
@@ -76,7 +76,7 @@ def insensitivity(growth: Growth, planted: Planted) -> bool:
 
 
 def _tiny(growth: Growth, value: Value) -> None:
-    """A hundred-millionth of it is added to what passes through."""
+    """A hundred-millionth of the result is added to another value."""
     through = growth.pick(lambda v: (v.dtype, v.shape) == (value.dtype, value.shape) and v is not value)
     through = through or growth.weight(growth.numbers(value.shape, value.dtype))
     (little,) = _times(growth, value, 1e-8)
@@ -92,7 +92,7 @@ def _zero(growth: Growth, value: Value) -> None:
 
 
 def _nan(growth: Growth, value: Value) -> None:
-    """NaN everywhere, which nothing else reads."""
+    """NaN everywhere, in a value that is otherwise unread."""
     zero = growth.weight(np.zeros((), value.dtype))
     (nan,) = growth.node("Div", [zero, zero], (value.dtype, ()))
     (result,) = growth.node("Add", [value, nan], (value.dtype, value.shape))
@@ -100,7 +100,7 @@ def _nan(growth: Growth, value: Value) -> None:
 
 
 def _threshold(growth: Growth, value: Value) -> None:
-    """Whether it is over a threshold that nothing reaches."""
+    """A comparison with a threshold that is never reached."""
     (over,) = growth.node("Greater", [value, growth.weight(np.asarray(FAR, value.dtype))], ("bool", value.shape))
     growth.node("Cast", [over], ("float32", value.shape), to=1)
 

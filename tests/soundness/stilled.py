@@ -1,6 +1,6 @@
-"""A model whose random operators give numbers that only their names and sizes tell, so that two models can be compared.
+"""A model whose random operators give numbers determined by their names and sizes, so that two models can be compared.
 
-The numbers of a node follow from the name of its result: two random nodes that were made one give others than they gave.
+The numbers of a node depend on the name of its result. If two random nodes are merged, their numbers change.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from onnx_subgraph.operators.randomness import RANDOM
 
 
 def stilled(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with other nodes in the place of RandomNormalLike, RandomUniformLike, Bernoulli and a Dropout that trains.
+    """The model with deterministic nodes for RandomNormalLike, RandomUniformLike, Bernoulli and Dropout in training.
 
-    The first three say their dtype: types do not follow through the operators of other domains.
+    The first three declare their dtype: types are not inferred through operators of other domains.
     """
     if not any(_is_random(n) for n in _nodes(model.graph.node)):
         return model

@@ -1,4 +1,4 @@
-"""The soundness campaign in small: random graphs stay what they compute, and a tool without its safeties is found out.
+"""A small soundness campaign: fused random graphs compute the same, and a tool without its safety checks is detected.
 
 `benchmarks/soundness.py` runs the same generator over thousands of graphs.
 """
@@ -42,8 +42,8 @@ ROOT = Path(__file__).parents[2]
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
 @given(st.integers(0, 2**32))
-def test_a_random_graph_computes_after_fusing_what_it_computed(seed: int) -> None:
-    """For more of them, and smaller ones where something is found: benchmarks/soundness.py --seed SEED --graph 0."""
+def test_a_fused_random_graph_computes_the_same(seed: int) -> None:
+    """To try more graphs, or to reduce a finding: benchmarks/soundness.py --seed SEED --graph 0."""
     found = trial.attempt(trial.drawn(seed, 0), Random(seed)).finding
     assert found is None, f"{found.kind}: {found.words}\npython benchmarks/soundness.py --seed {seed} --graph 0"
 
@@ -59,8 +59,8 @@ MASKED = [p.id for p in planting.library().patterns if any(e.dtype == "bool" for
 
 
 @pytest.mark.parametrize("identifier", MASKED)
-def test_masks_that_keep_all_and_nothing(identifier: str) -> None:
-    """A row that is masked whole is the mean of the values, wherever the mask is a large negative number."""
+def test_masks_that_keep_everything_and_nothing(identifier: str) -> None:
+    """Fully masked rows give the mean of the values, if the mask is a large negative number."""
     pattern = planting.library().get(identifier)
     seeds = [planting.sown(pattern, s) for s in base_spellings(pattern)]
     masked = [s for s in seeds if s is not None and any(a.dtype == bool for a in s.instance.feeds.values())]
@@ -128,7 +128,7 @@ DECEIVED: list[tuple[Sabotage, str, set[str]]] = [
 
 
 @pytest.mark.parametrize(("sabotage", "trap", "kinds"), DECEIVED, ids=[f"{s.__name__}-{t}" for s, t, _ in DECEIVED])
-def test_a_tool_that_is_deceived_is_found_out(
+def test_a_tool_with_a_wrong_judgement_is_detected(
     sabotage: Sabotage, trap: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test_a_tool_without_a_safety_is_found_out(sabotage, trap, kinds, monkeypatch)
@@ -141,8 +141,8 @@ TWINS = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 4] x) => (float[
 }"""
 
 
-def test_a_tool_that_takes_another_axis_for_the_same_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mean is computed twice: once more on the same axis, counted from the front, or on another one."""
+def test_a_tool_that_confuses_axes_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean is computed twice: the second time on the same axis, counted from the front, or on another one."""
     feeds = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
     same, other = (Case(onnx.parser.parse_model(TWINS.replace("AXIS", a)), ({"x": feeds},), "standard") for a in "10")
     tried = trial.attempt(same, Random(0))
@@ -154,7 +154,7 @@ def test_a_tool_that_takes_another_axis_for_the_same_is_found_out(monkeypatch: p
 
 
 def misled(place: str, shroud: AfterPlanting | None = None) -> Iterator[Case]:
-    """Graphs in which a wrong pattern lies in such a place."""
+    """Graphs with a wrong pattern at such a place."""
     for number in range(40):
         growth = Growth(Random(f"{place}/{number}"), 17)
         growth.input(growth.numbers((2, 3, 8), "float32"))
@@ -175,7 +175,7 @@ HIDDEN = [
 
 
 @pytest.mark.parametrize(("place", "shroud"), HIDDEN)
-def test_a_wrong_rewrite_is_undone_wherever_it_hides(place: str, shroud: AfterPlanting | None) -> None:
+def test_a_wrong_rewrite_is_undone_at_any_place(place: str, shroud: AfterPlanting | None) -> None:
     tried = trial.attempt(next(misled(place, shroud)), Random(0))
     assert tried.finding is None, tried.finding
     assert tried.undone >= 1
@@ -190,8 +190,8 @@ def test_what_an_idle_body_hides_is_found_out_in_a_tool_that_believes_outputs(
     assert tried.finding is not None and tried.finding.kind == "believed"
 
 
-def test_what_randomness_hides_is_found_out_in_a_tool_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fed the same random numbers, outputs show the error by themselves; else they do not."""
+def test_a_tool_that_does_not_feed_random_numbers_misses_what_they_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With equal random numbers the outputs show the error. With different ones they do not."""
     cases = [*islice(misled("graph", shrouds.randomness), 3)]
     believe_the_outputs_alone(monkeypatch)
     assert all(trial.attempt(case, Random(0)).finding is None for case in cases)
@@ -209,8 +209,8 @@ g (float[N, 4] x) => (float[N, 4] y, float[N, 4] z)
     ("old", "new", "said"),
     [("", "", None), ("Tanh(a)", "Tanh(z)", "y is"), ("Add(x, s)", "Add(x, r)", "z is"), ("Mul(x, r)", "Identity(x)", "y is")],
 )
-def test_the_judge_sees_through_randomness(old: str, new: str, said: str | None) -> None:
-    """A model with two random nodes made one draws other numbers than before."""
+def test_the_judge_compares_models_with_random_operators(old: str, new: str, said: str | None) -> None:
+    """A model in which two random nodes were merged gives other numbers."""
     difference = held(NOISE).difference(onnx.parser.parse_model(NOISE.replace(old, new) if old else NOISE))
     assert (difference is None) if said is None else (difference is not None and said in difference)
 
@@ -246,14 +246,14 @@ def test_the_judge_allows_another_order_of_rounding() -> None:
     assert held().difference(onnx.parser.parse_model(other)) is None
 
 
-def test_a_changed_interface_is_seen() -> None:
+def test_a_changed_interface_is_found() -> None:
     before = onnx.parser.parse_model(TEXT)
     assert trial.interface(before, before) is None
     for old, new in (("float[N, 4] x", "float[3, 4] x"), ("(float[N, 4] y, float[N, 4] z)", "(float[N, 4] z, float[N, 4] y)")):
         assert trial.interface(before, onnx.parser.parse_model(TEXT.replace(old, new))) is not None
 
 
-def test_a_finding_is_reduced_to_what_shows_it() -> None:
+def test_a_finding_is_reduced() -> None:
     feeds = held().feeds
     case = Case(onnx.parser.parse_model(TEXT), feeds, "onnxruntime")
     small = reduced(case, lambda c: any(n.op_type == "Add" for n in c.model.graph.node))
@@ -269,7 +269,7 @@ def test_the_same_seed_gives_the_same_models() -> None:
         assert first.model.SerializeToString(deterministic=True) == second.model.SerializeToString(deterministic=True)
 
 
-def test_the_command_saves_what_it_finds_and_says_how_to_see_it_again(tmp_path: Path) -> None:
+def test_the_command_saves_findings_and_says_how_to_reproduce_them(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "soundness.py"), "--graphs", "2", "--jobs", "1", "--seed", "3"]
     done = subprocess.run([*command, "--findings", str(tmp_path / "found")], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Damaged files in small: each is answered by an exit code and at most one message. `benchmarks/damage.py` tries thousands."""
+"""A small campaign of damaged files: each gives an exit code and at most one message. `benchmarks/damage.py` tries thousands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.soundness import damage
 def test_a_damaged_file_is_answered(seed: int, tmp_path: Path) -> None:
     given = [*damage.arguments(Random(seed), tmp_path)]
     if given[0] == "fuse" and "--no-verify" not in given:
-        given.append("--no-verify")  # onnxruntime is not put to the test in this process
+        given.append("--no-verify")  # onnxruntime is not tested in this process
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert damage.fault(damage.answer(given), tmp_path) is None
     assert all(p.read_bytes() == content for p, content in before.items())

@@ -30,7 +30,7 @@ AXES = frozenset({"axis", "axes", "perm"})
 
 
 def _altered(seed: Seed, proto: onnx.ModelProto) -> Seed | None:
-    """The seed with another model, where that still computes something."""
+    """The seed with another model, if that still computes something."""
     known = values(proto, seed.instance.feeds, {**seed.instance.types, **_types(proto)})
     if known is None:
         return None
@@ -93,18 +93,18 @@ def _axes_inputs(proto: onnx.ModelProto) -> set[str]:
 
 
 def constant_off(random: Random, seed: Seed) -> Seed | None:
-    """A constant of the formula is 1 % more."""
+    """A constant of the formula is increased by 1 %."""
     return _with_tensor(random, seed, lambda a: a * 1.01 if a.item() else None)
 
 
 def rank_raising_constant(random: Random, seed: Seed) -> Seed | None:
-    """A scalar constant has more axes than anything it is joined with."""
+    """A scalar constant gets a higher rank than its operands."""
     rank = 1 + max(a.ndim for a in seed.known.values())
     return _with_tensor(random, seed, lambda a: a.reshape([1] * rank))
 
 
 def wrong_axis(random: Random, seed: Seed) -> Seed | None:
-    """An axis is another one, or a permutation another one."""
+    """An axis or a permutation is changed."""
     proto = _copy(seed)
     places = [a for n in proto.graph.node for a in n.attribute if a.name in AXES]
     if not places or random.random() < 0.3:

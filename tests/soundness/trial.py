@@ -34,9 +34,9 @@ REPEATED = 5
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What went wrong: "invalid", "wrong", "interface", "traceback", "refused", …, and in words.
+    """What went wrong: "invalid", "wrong", "interface", "traceback", "refused", …, and a description.
 
-    "believed": a wrong pattern's rewrite is in a model that is called equivalent. "doubted": a right one's was called
+    "believed": a wrong pattern's rewrite is in a model that is called equivalent. "doubted": a right pattern's rewrite was called
     wrong and undone.
     """
 
@@ -64,7 +64,7 @@ class Trial:
 
 
 def drawn(seed: int, number: int) -> Case:
-    """The case of this number in the campaign with this seed."""
+    """The case with this number in the campaign with this seed."""
     return graphs.draw_case(Random(f"{seed}/{number}"))
 
 
@@ -80,7 +80,7 @@ def attempt(case: Case, random: Random, *, verified: bool = False, repeated: boo
         except OnnxSubgraphError as error:
             return Trial(case, finding=Finding("refused", str(error)))
         problem = judge.problem(case.model)
-        if problem is not None:  # a mistake of the generator's
+        if problem is not None:  # a mistake of the generator
             return Trial(case, finding=Finding("no case", problem))
         attempt = _Attempt(case, Path(folder))
         if case.trap == traps.WRONG:
@@ -142,7 +142,7 @@ class _Attempt:
         return self.verified(trial) if verified else trial
 
     def misled(self) -> Trial:
-        """With wrong patterns in the library, which only verification can tell from right ones."""
+        """Fuse with wrong patterns in the library, which only verification can tell from right ones."""
         trial = Trial(self.case)
         try:
             result = _fuse(self.case, self.folder, "model", verify=True)
@@ -193,7 +193,7 @@ class _Attempt:
         return None
 
     def promises(self, result: FuseResult) -> Finding | None:
-        """Where nothing fused the file is the original, byte for byte."""
+        """If nothing fused, the file equals the original byte for byte."""
         if result.unchanged and result.output is not None and result.output.read_bytes() != result.model.read_bytes():
             return Finding("changed", "nothing fused, and the file is another one")
         return None

@@ -1,4 +1,4 @@
-"""bench(): the same feeds for all, sizes that the model takes, what differs is seen, and memory is the model's own."""
+"""bench(): all candidates get the same feeds and valid sizes, differences are found, and memory is that of the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def adding(path: Path, what: float) -> Path:
     return save(f"{HEAD} {text}", path)
 
 
-def test_all_run_on_the_same_feeds_and_a_difference_shows(tmp_path: Path) -> None:
+def test_all_run_on_the_same_feeds_and_a_difference_is_reported(tmp_path: Path) -> None:
     one, same, other = (adding(tmp_path / f"{name}.onnx", what) for name, what in (("a", 1.0), ("b", 1.0), ("c", 2.0)))
     result = bench([one, same, other], QUICK)
     assert [timed.difference for timed in result.timed][:2] == [None, 0.0]
@@ -43,22 +43,22 @@ def test_all_run_on_the_same_feeds_and_a_difference_shows(tmp_path: Path) -> Non
         ({"shapes": {"x": (3, 5)}}, {"batch": 3, "seq": 5}),
     ],
 )
-def test_sizes_are_usual_ones_or_those_that_are_given(options: dict[str, object], sizes: dict[str, int], tmp_path: Path) -> None:
+def test_sizes_are_typical_or_given(options: dict[str, object], sizes: dict[str, int], tmp_path: Path) -> None:
     assert bench([adding(tmp_path / "a.onnx", 1.0)], BenchOptions(budget=0.0, memory=False, **options)).sizes == sizes  # type: ignore[arg-type]
 
 
-def test_sizes_that_a_model_refuses_are_left_for_the_largest_that_it_takes(tmp_path: Path) -> None:
+def test_if_a_model_refuses_sizes_the_largest_valid_ones_are_used(tmp_path: Path) -> None:
     text = "g (float[seq] x) => (float[2, 16] y) <int64[2] shape = {2, 16}> { y = Reshape(x, shape) }"
     assert bench([save(f"{HEAD} {text}", tmp_path / "a.onnx")], QUICK).sizes == {"seq": 32}
 
 
-def test_given_inputs_are_the_ones_that_run(tmp_path: Path) -> None:
+def test_given_inputs_are_used(tmp_path: Path) -> None:
     np.savez(tmp_path / "feeds.npz", x=np.ones((2, 3), np.float32))
     options = BenchOptions(budget=0.0, memory=False, inputs=tmp_path / "feeds.npz")
     assert bench([adding(tmp_path / "a.onnx", 1.0)], options).sizes == {"batch": 2, "seq": 3}
 
 
-def test_a_candidate_that_fails_is_said_and_the_others_are_timed(tmp_path: Path) -> None:
+def test_a_failing_candidate_is_reported_and_the_others_are_timed(tmp_path: Path) -> None:
     one, broken = adding(tmp_path / "a.onnx", 1.0), tmp_path / "broken.onnx"
     unknown = "g (float[batch, seq] x) => (float[batch, seq] y) { y = com.nowhere.Op(x) }"
     save(unknown.join(['<ir_version: 8, opset_import: ["" : 17, "com.nowhere" : 1]> ', ""]), broken)
@@ -79,13 +79,13 @@ def test_types_that_numpy_lacks_and_paths_that_are_not_utf_8_are_timed(tmp_path:
     assert first.seconds and second.difference == 0.0 and not second.problem
 
 
-def test_a_dimension_that_is_none_is_an_error_with_those_that_are(tmp_path: Path) -> None:
+def test_an_unknown_dimension_is_an_error_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="sequence") as raised:
         bench([adding(tmp_path / "a.onnx", 1.0)], BenchOptions(sizes={"sequence": 3}))
     assert raised.value.hint == "it has batch, seq"
 
 
-def test_memory_is_what_the_model_takes_whatever_this_process_holds(tmp_path: Path) -> None:
+def test_memory_is_that_of_the_model_and_not_of_this_process(tmp_path: Path) -> None:
     weight = onnx.numpy_helper.from_array(np.ones((1, 8 << 20), np.float32), "w")
     model = onnx.parser.parse_model(f"{HEAD} g (float[1] x) => (float[1, {8 << 20}] y) {{ y = Add(x, w) }}")
     model.graph.initializer.append(weight)
@@ -99,14 +99,14 @@ def test_memory_is_what_the_model_takes_whatever_this_process_holds(tmp_path: Pa
     assert peak(tmp_path / "no.onnx", "onnxruntime", Setting(), {"x": np.ones(1, np.float32)}) is None
 
 
-def test_a_file_of_the_working_folder_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_working_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "numpy.py").write_text("raise SystemExit('not the one that was meant')")
     monkeypatch.chdir(tmp_path)
     taken = peak(adding(tmp_path / "a.onnx", 1.0), "onnxruntime", Setting(threads=1), {"x": np.ones((1, 1), np.float32)})
     assert taken is not None
 
 
-def test_a_profile_says_where_the_time_goes() -> None:
+def test_a_profile_shows_where_the_time_goes() -> None:
     (timed,) = bench([SAMPLES / "bert_torchscript.onnx"], BenchOptions(budget=0.0, memory=False, profile=True)).timed
     assert timed.profile is not None
     for parts in (timed.profile.operators, timed.profile.modules):
@@ -118,8 +118,8 @@ def test_a_profile_says_where_the_time_goes() -> None:
     assert timed.profile.patterns == () and all(part.name != "MatMul" for part in timed.profile.uncovered)
 
 
-def test_the_time_of_a_body_is_not_its_owners_too() -> None:
-    """Nested twice, and beside a node of another thread that lasts longer."""
+def test_the_time_of_a_body_does_not_count_for_the_node_with_the_body() -> None:
+    """Also for nested bodies, and beside a longer node in another thread."""
     events = [
         {"cat": "Node", "name": f"{name}_kernel_time", "ts": ts, "dur": dur, "tid": tid, "args": {"op_name": operator}}
         for name, operator, ts, dur, tid in (
@@ -141,7 +141,7 @@ def test_the_time_of_a_body_is_not_its_owners_too() -> None:
     }
 
 
-def test_a_fused_node_counts_for_its_pattern_and_for_the_module_that_it_came_from(tmp_path: Path) -> None:
+def test_a_fused_node_counts_for_its_pattern_and_its_module(tmp_path: Path) -> None:
     from onnx_subgraph import Options, fuse, load_patterns
 
     original, fused = SAMPLES / "bert_torchscript.onnx", tmp_path / "fused.onnx"

@@ -1,4 +1,4 @@
-"""Ways in turn: what counts is the second run of a turn, all get as many, and a ratio is one of medians."""
+"""Timing several candidates in turns: the second run of a turn counts, all get equally many, and a ratio is one of medians."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = st.lists(st.floats(1e-6, 10), min_size=BLOCKS, max_size=40)
 
 
 class Bench:
-    """A clock that only the ways move: the first run of a turn takes a hundred times as long, as one with cold caches."""
+    """A clock that only the candidates move. The first run of a turn takes a hundred times as long, as with cold caches."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -41,8 +41,8 @@ def test_the_second_run_of_a_turn_counts() -> None:
     assert ratio(times["c"], times["b"]).ratio == 2.0
 
 
-def test_no_place_in_the_order_is_better_than_another() -> None:
-    """Ways follow themselves from one turn to the next as often, in 2,000 turns: who does finds a large cache fuller."""
+def test_no_position_in_the_order_is_an_advantage() -> None:
+    """Over 2,000 turns each candidate follows itself about equally often, because then it finds a warm cache."""
     bench, names = Bench(), ["first", "second", "third", "last"]
 
     def way(name: str) -> Callable[[], None]:
@@ -62,12 +62,12 @@ def test_no_place_in_the_order_is_better_than_another() -> None:
 
 
 @given(SECONDS, st.floats(0.01, 100))
-def test_a_ratio_is_as_many_times_as_the_times_are(times: list[float], factor: float) -> None:
+def test_a_ratio_does_not_depend_on_the_unit_of_time(times: list[float], factor: float) -> None:
     found = ratio([time * factor for time in times], times)
     assert found.ratio == pytest.approx(factor) and found.least == pytest.approx(factor) == pytest.approx(found.most)
 
 
-def test_one_slow_run_moves_the_spread_and_not_the_ratio() -> None:
+def test_one_slow_run_changes_the_spread_and_not_the_ratio() -> None:
     steady = [1.0] * 3 * BLOCKS
     found = ratio([1000.0, *steady[1:]], steady)
     assert (found.ratio, found.least, found.most) == (1.0, 1.0, 1.0)

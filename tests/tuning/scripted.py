@@ -1,4 +1,4 @@
-"""Times of models that a test decides, in place of a clock's."""
+"""Model times set by a test, in place of measured ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Cost = Callable[[onnx.NodeProto], float]
 
 
 def timed_by(monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float] | Cost) -> None:
-    """Has `tune` measure the sum of what the nodes of a model cost: by operator, 1 where it is not among them, or by node."""
+    """Let `tune` measure the sum of the costs of a model's nodes: by operator (1 for others), or by node."""
     cost: Cost = costs if callable(costs) else lambda node: costs.get(node.op_type, 1.0)
 
     def time(path: Path) -> float:

@@ -1,4 +1,4 @@
-"""tune(): with times that are a sum over the nodes, the choice is the one that the sums say; with real ones it is a choice."""
+"""tune(): if times are sums over the nodes, it makes the best choice; with real times it makes some choice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def model(tmp_path: Path) -> Path:
         ({"Gelu": 5.5}, (GELU,)),
     ],
 )
-def test_what_is_slower_fused_is_left_alone_and_nothing_else(
+def test_only_slower_fusions_are_left_out(
     costs: dict[str, float], skip: tuple[str, ...], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed_by(monkeypatch, costs)
@@ -51,16 +51,16 @@ def test_what_is_slower_fused_is_left_alone_and_nothing_else(
     assert found.whole is not None and found.whole.ratio < 1
 
 
-def test_where_the_original_is_the_fastest_nothing_is_fused(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_the_original_is_fastest_nothing_is_fused(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {"Gelu": 20.0, "Swish": 20.0, "QuickGelu": 20.0})
-    monkeypatch.setattr("onnx_subgraph.tuning.choosing.CLEARLY", 0.0)  # so that no single change is taken
+    monkeypatch.setattr("onnx_subgraph.tuning.choosing.CLEARLY", 0.0)  # so that no single change is accepted
     found = tune(model, LIBRARY, Options(), 0.0)
     assert found.whole is None and found.choices and not any(choice.taken for choice in found.choices)
     result = fuse(model, tmp_path / "out.onnx", LIBRARY, in_this_way(Options(), found))
     assert not result.rewrites, "a pattern that had nothing before has something without the others"
 
 
-def test_another_target_is_taken_where_its_operators_are_faster(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_faster_target_is_chosen(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {"QuickGelu": 20.0})
     found = tune(model, LIBRARY, Options(), 0.0)
     assert {choice.what for choice in found.choices if choice.taken} >= {"for the target standard"}
@@ -68,13 +68,13 @@ def test_another_target_is_taken_where_its_operators_are_faster(model: Path, mon
 
 
 @pytest.mark.parametrize(("cost", "backend"), [(0.1, "onnxruntime"), (100.0, "")])
-def test_engines_are_taken_where_they_are_faster(cost: float, backend: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faster_engines_are_chosen(cost: float, backend: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {"Engine": cost})
     found = tune(model, LIBRARY, Options(), 0.0, backends=["onnxruntime"])
     assert found.backend == backend and "by onnxruntime" in {choice.what for choice in found.choices}
 
 
-def test_a_backend_that_runs_nothing_of_it_is_not_timed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_supports_nothing_is_not_timed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {})
     nothing = tmp_path / "nothing.yaml"
     nothing.write_text("id: nothing\nsummary: Runs reshapes alone\nruns: onnxruntime\noperators: {Reshape: {}}\n")
@@ -82,7 +82,7 @@ def test_a_backend_that_runs_nothing_of_it_is_not_timed(model: Path, tmp_path: P
     assert found.backend == "" and not any("nothing" in choice.what for choice in found.choices)
 
 
-def test_what_cannot_be_fused_as_by_default_is_not_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_with_default_options_is_not_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnx_subgraph.tuning.choosing.bench", None)
     found = tune(model, LIBRARY, Options(rtol=0.0, atol=0.0), 0.0)  # no rounding is allowed
     assert (found.skip, found.choices, found.whole) == ((), (), None)
@@ -95,7 +95,7 @@ def test_a_model_in_which_nothing_fuses_is_not_measured(tmp_path: Path, monkeypa
     assert (found.skip, found.choices, found.whole) == ((), (), None)
 
 
-def test_what_is_kept_is_what_was_found(model: Path, tmp_path: Path) -> None:
+def test_a_saved_choice_equals_the_found_one(model: Path, tmp_path: Path) -> None:
     found = tune(model, LIBRARY, Options(), 0.0)
     write(tmp_path / "tuned.json", {"m.onnx": found})
     assert read(tmp_path / "tuned.json") == {"m.onnx": found}
@@ -105,7 +105,7 @@ def test_what_is_kept_is_what_was_found(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2, "models": {}}', '{"format": 1, "models": {"m": {"skip": []}}}'])
-def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(UsageError, match="it is no file that --tune has written"):
         read(tmp_path / "t.json")

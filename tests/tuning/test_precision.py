@@ -1,4 +1,4 @@
-"""Which products may be rounded: what is said of their error is so, and more accuracy never allows more of them."""
+"""Which products may be rounded: the stated error is the measured one, and a stricter accuracy never allows more products."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRODUCTS = 4
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four products, one after another, the last one of large numbers."""
+    """Four products in sequence, the last one of large numbers."""
     lines = [f"m{i} = MatMul (x{i}, w{i}) a{i} = Add (m{i}, b{i}) x{i + 1} = Relu (a{i})" for i in range(PRODUCTS)]
     text = f'<ir_version: 10, opset_import: ["" : 20]> g (float[rows, 32] x0) => (float[rows, 32] x4) {{ {" ".join(lines)} }}'
     model, random = onnx.parser.parse_model(text), np.random.default_rng(0)
@@ -37,7 +37,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def precision(network: Path) -> Precision:
-    """Of that network, fused for our kernels."""
+    """The precision of that network, fused for our kernels."""
     fused = network.with_name("fused.onnx")
     fuse(network, fused, LIBRARY, Options(target="native"))
     return Precision(Reference(network), load(fused), kernels.describe())
@@ -47,7 +47,7 @@ def within(precision: Precision, accuracy: float) -> list[Rounded]:
     return precision.within(accuracy, lambda stage: None)
 
 
-def test_more_accuracy_never_allows_more_products(precision: Precision) -> None:
+def test_a_stricter_accuracy_never_allows_more_products(precision: Precision) -> None:
     allowed, (whole,) = [], within(precision, 1.0)
     for accuracy in (whole.error * share for share in (4.0, 2.0, 1.8, 1.5, 1.0, 1e-6)):
         found = within(precision, accuracy)
@@ -57,12 +57,12 @@ def test_more_accuracy_never_allows_more_products(precision: Precision) -> None:
     assert (allowed[0], allowed[-1]) == (PRODUCTS, 0) and set(allowed) - {0, PRODUCTS}, "some accuracy allows some of them"
 
 
-def test_what_all_may_have_is_not_tried_finer(precision: Precision) -> None:
+def test_the_coarsest_numerics_that_all_products_allow_is_used(precision: Precision) -> None:
     assert [one.numerics for one in within(precision, 1.0)] == ["bf16"]
     assert [one.numerics for one in within(precision, 1e-4)] == ["bf16x3"]
 
 
-def test_only_what_is_named_is_rounded_and_the_error_is_what_was_said(
+def test_only_the_named_products_are_rounded_and_the_error_is_as_stated(
     network: Path, precision: Precision, tmp_path: Path
 ) -> None:
     accuracy = 1.5 * within(precision, 1.0)[0].error
@@ -76,7 +76,7 @@ def test_only_what_is_named_is_rounded_and_the_error_is_what_was_said(
     assert rounded == set(some.results)
 
 
-def test_what_is_further_off_is_not_written(network: Path, tmp_path: Path) -> None:
+def test_a_model_beyond_the_accuracy_is_not_written(network: Path, tmp_path: Path) -> None:
     result = fuse(network, tmp_path / "out.onnx", LIBRARY, Options(target="native", numerics="bf16", accuracy=1e-5))
     assert (result.verdict.verdict, result.output) == ("different", None) and not result.undone
     assert result.verdict.worst is not None and "--accuracy allows 1.0e-05" in result.verdict.worst.problem

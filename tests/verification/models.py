@@ -1,4 +1,4 @@
-"""Small text models and the wrong and right rewrites of them that the tests hold against each other."""
+"""Small text models, with right and wrong rewrites of them, for the tests to compare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 
 def write(path: Path, text: str, **weights: np.ndarray) -> Path:
-    """Saves a text model; `weights` become initializers by their names, which the text uses and does not declare."""
+    """Save a text model. `weights` become initializers, which the text uses by name and does not declare."""
     model = ir.from_onnx_text(text, [ir.tensor(array, name=name) for name, array in weights.items()])
     ir.save(model, path)
     return path
@@ -33,7 +33,7 @@ def block(
     layers: int = 3,
     ir_version: int = 8,
 ) -> str:
-    """A stack of feed-forward blocks, `x + W2 gelu(W1 norm(x))`, in the spelling asked for."""
+    """A stack of feed-forward blocks, `x + W2 gelu(W1 norm(x))`, in the requested spelling."""
     lines = []
     for i in range(layers):
         last, out = ("x" if i == 0 else f"y{i - 1}"), ("y" if i == layers - 1 else f"y{i}")

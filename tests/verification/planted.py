@@ -1,4 +1,4 @@
-"""Patterns with a planted error, and a stack of layers in which only some sites reveal it."""
+"""Patterns with a planted error, and a stack of layers in which only some sites show it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def patterns(folder: Path, *texts: str) -> Path:
 
 
 def layers(path: Path, epsilons: Sequence[float], end: str = "Identity") -> Path:
-    """As many layers of LayerNormalization, MatMul and GELU as there are epsilons, then the operator `end`."""
+    """One layer of LayerNormalization, MatMul and GELU for each epsilon, then the operator `end`."""
     body = "".join(LAYER.format(i=i, j=i + 1, epsilon=epsilon) for i, epsilon in enumerate(epsilons))
     gain, w = weights((8,), (8, 8))
     text = f"""

@@ -1,4 +1,4 @@
-"""The guilty rewrites are found, all of them and no others, with few verifications; what is left is verified again."""
+"""Verification finds all wrong rewrites and no others, with few runs, and verifies the remaining model again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def places(count: int) -> list[Place]:
 
 
 @given(st.data())
-def test_bisection_finds_the_guilty_and_nobody_else_with_few_verifications(data: st.DataObject) -> None:
+def test_bisection_finds_only_the_wrong_rewrites_with_few_verifications(data: st.DataObject) -> None:
     everywhere = places(data.draw(st.integers(1, 60)))
     guilty = set(data.draw(st.lists(st.sampled_from(everywhere), min_size=1, max_size=MOST_BISECTED, unique=True)))
     asked = 0
@@ -42,13 +42,13 @@ def test_bisection_finds_the_guilty_and_nobody_else_with_few_verifications(data:
     assert asked <= len(guilty) * (ceil(log2(len(everywhere))) + 1) + 1
 
 
-def test_where_too_many_are_guilty_what_their_patterns_did_is_undone() -> None:
+def test_if_too_many_are_wrong_all_rewrites_of_their_patterns_are_undone() -> None:
     everywhere = places(60)
     found = bisect(everywhere, DIFFERENT, lambda some: DIFFERENT if any(p.pattern == "p0" for p in some) else EQUAL)
     assert set(found) == {p for p in everywhere if p.pattern == "p0"}
 
 
-def test_nobody_is_blamed_where_the_model_is_different_without_any_rewrite() -> None:
+def test_no_rewrite_is_blamed_if_the_model_is_different_without_any() -> None:
     assert bisect(places(5), DIFFERENT, lambda some: DIFFERENT) == {}
 
 
@@ -67,7 +67,7 @@ class Made:
     held: tuple[Rewrite, ...]
 
 
-def test_exactly_the_guilty_sites_are_undone(tmp_path: Path) -> None:
+def test_exactly_the_wrong_sites_are_undone(tmp_path: Path) -> None:
     epsilons = [1e-5] * 12
     epsilons[3] = epsilons[7] = 1e-2
     model = layers(tmp_path / "m.onnx", epsilons)
@@ -78,8 +78,8 @@ def test_exactly_the_guilty_sites_are_undone(tmp_path: Path) -> None:
     assert (operators.count("LayerNormalization"), operators.count("Gelu"), operators.count("Sqrt")) == (10, 12, 2)
 
 
-def test_a_right_pattern_takes_the_place_of_a_wrong_one(tmp_path: Path) -> None:
-    """The wrong one is larger and comes first; where it is undone the place is free again."""
+def test_a_right_pattern_replaces_a_wrong_one(tmp_path: Path) -> None:
+    """The wrong match is larger and comes first. After it is undone, its nodes are free again."""
     model = layers(tmp_path / "m.onnx", [1e-5, 1e-2])
     result = fused(model, "forgetful-linear", "layer-normalization", packs=(patterns(tmp_path, LINEAR),))
     assert roots(result) == ["h1"]
@@ -87,7 +87,7 @@ def test_a_right_pattern_takes_the_place_of_a_wrong_one(tmp_path: Path) -> None:
     assert result.verdict.verdict == "equivalent"
 
 
-def test_a_guilty_site_in_a_body_is_found_on_drawn_values(tmp_path: Path) -> None:
+def test_a_wrong_site_in_a_body_is_found_on_random_values(tmp_path: Path) -> None:
     model = write(tmp_path / "m.onnx", BRANCH)
     result = fused(model, "sloppy-gelu", packs=(patterns(tmp_path, GELU),))
     found = {undone.rewrite.place.scope: undone for undone in result.undone}
@@ -96,15 +96,15 @@ def test_a_guilty_site_in_a_body_is_found_on_drawn_values(tmp_path: Path) -> Non
     assert found["z.then_branch"].error > found["z.then_branch"].bound
 
 
-def test_where_all_sites_are_guilty_the_input_is_handed_on(tmp_path: Path) -> None:
+def test_if_all_sites_are_wrong_the_input_is_copied(tmp_path: Path) -> None:
     model = layers(tmp_path / "m.onnx", [1e-2] * 4)
     result = fused(model, "forgetful-norm", packs=(patterns(tmp_path, NORM),))
     assert roots(result) == ["g0", "g1", "g2", "g3"]
     assert result.unchanged and result.output is not None and result.output.read_bytes() == model.read_bytes()
 
 
-def test_a_guilty_site_of_a_later_opset_is_named_and_the_model_keeps_its_opset(tmp_path: Path) -> None:
-    """Nothing is left that the opset was raised for, so it is not raised."""
+def test_a_wrong_site_of_a_later_opset_is_named_and_the_opset_is_kept(tmp_path: Path) -> None:
+    """Without it, nothing needs the later opset, so the opset is not raised."""
     model = layers(tmp_path / "m.onnx", [1e-5] * 3)
     packs = (patterns(tmp_path, LATE),)
     result = fused(model, "late-gelu", "layer-normalization", packs=packs, target="standard")
@@ -112,21 +112,21 @@ def test_a_guilty_site_of_a_later_opset_is_named_and_the_model_keeps_its_opset(t
     assert result.opset_after == 17 and [r.op for r in result.rewrites] == ["LayerNormalization"] * 3
 
 
-def test_of_a_later_opset_what_is_right_stays(tmp_path: Path) -> None:
+def test_right_sites_of_a_later_opset_stay(tmp_path: Path) -> None:
     model = layers(tmp_path / "m.onnx", [1e-5, 1e-2, 1e-5])
     result = fused(model, "forgetful-norm", "gelu", packs=(patterns(tmp_path, NORM),), target="standard")
     assert roots(result) == ["g1"]
     assert result.opset_after == 20 and [r.op for r in result.rewrites].count("Gelu") == 3
 
 
-def test_strict_writes_nothing_and_still_names_the_guilty(tmp_path: Path) -> None:
+def test_strict_writes_nothing_and_still_names_the_wrong_sites(tmp_path: Path) -> None:
     model = layers(tmp_path / "m.onnx", [1e-5, 1e-2])
     result = fused(model, "forgetful-norm", packs=(patterns(tmp_path, NORM),), strict=True)
     assert roots(result) == ["g1"] and result.output is None
     assert not model.with_name("out.onnx").exists()
 
 
-def test_a_model_that_stays_different_whatever_is_undone_blames_nobody() -> None:
+def test_a_model_that_stays_different_whatever_is_undone_blames_no_rewrite() -> None:
     rewrites = tuple(Rewrite("gelu", "Gelu", "", (), 1, place=place) for place in places(3))
     settled = settle(
         Made(rewrites),

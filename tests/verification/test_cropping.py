@@ -1,4 +1,4 @@
-"""Large values are cropped: what is left shows errors wherever they lie, and no size that a site names is changed."""
+"""Large values are cropped: the part that is left still shows errors, and sizes that a site names are not changed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cutting(before: str, after: str) -> Cutting:
 
 
 def sizes_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many elements each site is held on, from now on."""
+    """The number of elements on which each site is checked, from now on."""
     sizes: list[int] = []
     on = Holding.on
 
@@ -59,15 +59,15 @@ def sizes_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_a_large_site_is_proved_on_a_part_of_what_flows_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_site_is_checked_on_a_part_of_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = sizes_held(monkeypatch)
     model = write(tmp_path / "m.onnx", LARGE_GELU)
     (check,) = fuse(model, None, load_patterns(), Options(only=("gelu",), dry_run=True)).rewrites
     assert check.pattern == "gelu" and sizes and max(sizes) <= 2 * SIZES[0] * SIZES[1]
 
 
-def test_a_part_that_proves_nothing_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the site does not run on it, since it has another type: the site is held on all that flows."""
+def test_if_the_part_proves_nothing_all_values_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the site does not run on the part, which has another type. So it is checked on all values."""
 
     def unfit(_: Cutting, values: Any) -> Any:
         yield {name: array[:, :60].astype(np.float64) for name, array in values.items()}
@@ -86,8 +86,8 @@ def test_a_wrong_fusion_of_large_values_is_undone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hidden", [1.0, 0.05])
-def test_a_mask_of_what_comes_late_is_not_lost(hidden: float) -> None:
-    """A replacement that forgets the mask is seen though the first elements are not masked."""
+def test_a_mask_of_late_elements_is_not_cropped_away(hidden: float) -> None:
+    """A replacement that ignores the mask is found, although the first elements are not masked."""
     x, mask = np.random.default_rng(0).normal(size=(2, 1500)).astype(np.float32), np.zeros((1, 1500), np.float32)
     mask[:, int(1500 * (1 - hidden)) :: 3] = -5.0
     site = cutting(MASKED, UNMASKED)
@@ -97,7 +97,7 @@ def test_a_mask_of_what_comes_late_is_not_lost(hidden: float) -> None:
     assert held.accuracy is not None and not held.accuracy.holds
 
 
-def test_a_shape_that_flows_names_the_cropped_sizes() -> None:
+def test_a_computed_shape_gets_the_cropped_sizes() -> None:
     site = cutting(RESHAPED, RESHAPED)
     values = {"x": np.ones((2, 1500, 384), np.float32), "s": np.array([2, 1500, 384])}
     both, largest = crops(site, values)
@@ -106,7 +106,7 @@ def test_a_shape_that_flows_names_the_cropped_sizes() -> None:
     assert Holding(site, "CPUExecutionProvider").on(largest).shows
 
 
-def test_a_size_that_a_constant_names_stays() -> None:
+def test_a_size_in_a_constant_is_not_cropped() -> None:
     values = {"x": np.ones((2, 1500, 384), np.float32), "s": np.array([2, 1500, 384])}
     assert [part["x"].shape for part in crops(cutting(FIXED, FIXED), values)] == [(2, 1500, SIZES[0])]
     assert not list(crops(cutting(MASKED, MASKED), {"x": np.ones((2, 40), np.float32), "m": np.ones((1, 40), np.float32)}))

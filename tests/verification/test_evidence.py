@@ -1,4 +1,7 @@
-""" "Equivalent" is said on evidence: random results are fed, blind outputs count for nothing, what no run reached is held."""
+""" "Equivalent" needs evidence: random results are fed, outputs that show nothing do not count.
+
+Sites that no run reached are checked alone.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def silu(path: Path, rest: str, first: str = SILU, header: str = HEADER) -> Path
 
 
 def fused(model: Path, tmp_path: Path, alpha: float = 1.001, **options: object) -> FuseResult:
-    """With a pattern that is wrong by a thousandth, or right where alpha is 1."""
+    """Fuse with a pattern that is wrong by a thousandth, or right if alpha is 1."""
     pack = patterns(tmp_path, WRONG_SILU.format(alpha=alpha))
     return fuse(model, tmp_path / "out.onnx", load_patterns([pack]), Options(only=("wrong-silu",), **options))  # type: ignore[arg-type]
 
@@ -51,7 +54,7 @@ def undone(result: FuseResult) -> list[str]:
 
 
 @pytest.mark.parametrize("op", RANDOM)
-def test_a_wrong_model_is_different_whatever_is_random_in_it(tmp_path: Path, op: str) -> None:
+def test_a_wrong_model_is_different_despite_random_operators(tmp_path: Path, op: str) -> None:
     one, same, other = (silu(tmp_path / f"{i}.onnx", RANDOM[op], first) for i, first in enumerate((SILU, SILU, "m = Neg (x)")))
     verdict = verify(one, same)
     assert (verdict.verdict, len(verdict.random)) == ("equivalent", 1) and verdict.random[0].startswith(op)
@@ -59,20 +62,20 @@ def test_a_wrong_model_is_different_whatever_is_random_in_it(tmp_path: Path, op:
 
 
 @pytest.mark.parametrize("op", RANDOM)
-def test_a_wrong_fusion_is_undone_whatever_is_random_behind_it(tmp_path: Path, op: str) -> None:
+def test_a_wrong_fusion_is_undone_despite_random_operators_behind_it(tmp_path: Path, op: str) -> None:
     model = silu(tmp_path / "m.onnx", RANDOM[op])
     assert undone(fused(model, tmp_path)) == ["wrong-silu"]
 
 
 @pytest.mark.parametrize("op", RANDOM)
-def test_a_right_fusion_stays_whatever_is_random_behind_it(tmp_path: Path, op: str) -> None:
+def test_a_right_fusion_stays_despite_random_operators_behind_it(tmp_path: Path, op: str) -> None:
     result = fused(silu(tmp_path / "m.onnx", RANDOM[op]), tmp_path, alpha=1.0)
     assert (result.verdict.verdict, len(result.rewrites), result.undone) == ("equivalent", 1, ())
     assert result.verdict.worst is not None and result.verdict.worst.bound < 1e-4, "the bound knows nothing of the randomness"
 
 
-def test_what_follows_from_random_sizes_of_noise_is_compared_as_tightly_as_without(tmp_path: Path) -> None:
-    """An error of 1e-5 beside noise of 1: the randomness would hide it a thousand times over."""
+def test_values_behind_noise_of_random_size_are_compared_with_the_usual_bound(tmp_path: Path) -> None:
+    """An error of 1e-5 beside noise of 1. Without feeding the noise, it would be hidden a thousand times over."""
     one, other = (
         silu(
             tmp_path / f"{i}.onnx",
@@ -95,7 +98,7 @@ def test_random_operators_in_a_body_are_found(tmp_path: Path) -> None:
     assert verify(one, other).verdict == "different"
 
 
-def test_a_random_output_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_random_output_is_no_evidence(tmp_path: Path) -> None:
     header = HEADER.replace("(float[n, 8] y)", "(float[n, 8] y, float[n, 8] r)")
     one, other = (
         silu(tmp_path / f"{i}.onnx", "r = RandomNormalLike (x) y = Identity (m)", first, header)
@@ -127,7 +130,7 @@ BLIND = {
 
 
 @pytest.mark.parametrize("name", BLIND)
-def test_an_output_that_can_show_nothing_is_no_evidence(tmp_path: Path, name: str) -> None:
+def test_an_output_that_can_not_show_errors_is_no_evidence(tmp_path: Path, name: str) -> None:
     rest, why = BLIND[name]
     model = silu(tmp_path / "m.onnx", rest)
     verdict = verify(model, model)
@@ -136,7 +139,7 @@ def test_an_output_that_can_show_nothing_is_no_evidence(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", BLIND)
-def test_where_no_output_shows_anything_each_fusion_is_held_by_itself(tmp_path: Path, name: str) -> None:
+def test_if_no_output_can_show_errors_each_fusion_is_checked_alone(tmp_path: Path, name: str) -> None:
     model = silu(tmp_path / "m.onnx", BLIND[name][0])
     assert undone(fused(model, tmp_path)) == ["wrong-silu"]
     (tmp_path / "right").mkdir()
@@ -146,7 +149,7 @@ def test_where_no_output_shows_anything_each_fusion_is_held_by_itself(tmp_path: 
     assert right.output is not None and "each fusion is right by itself" in right.verdict.reason
 
 
-def test_an_output_that_shows_something_is_enough(tmp_path: Path) -> None:
+def test_one_output_that_can_show_errors_is_enough(tmp_path: Path) -> None:
     header = HEADER.replace("(float[n, 8] y)", "(float[n, 8] y, float[n, 8] z)")
     model = silu(tmp_path / "m.onnx", "zero = Constant <value = float {0.0}> () z = Mul (m, zero) y = Neg (m)", header=header)
     verdict = verify(model, model)
@@ -155,8 +158,8 @@ def test_an_output_that_shows_something_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flat", ["", "zero = Constant <value = float {0.0}> () a = Mul (p, zero)"])
-def test_longer_inputs_are_tried_where_short_ones_show_nothing(tmp_path: Path, flat: str) -> None:
-    """A window of 600 samples has nothing to see in seven of them."""
+def test_longer_inputs_are_tried_if_short_ones_show_nothing(tmp_path: Path, flat: str) -> None:
+    """A window of 600 samples computes nothing from seven of them."""
     one, other = (
         write(
             tmp_path / f"{i}.onnx",
@@ -183,8 +186,8 @@ def test_a_wrong_fusion_that_hardly_moves_the_output_is_undone(tmp_path: Path) -
     assert (undone(result), result.undone[0].found) == (["wrong-silu"], "site")
 
 
-def test_an_error_in_float16_is_seen_below_its_rounding(tmp_path: Path) -> None:
-    """A thousandth is one unit in the last place of float16; in float64 the two formulas are apart."""
+def test_an_error_in_float16_is_found_below_its_rounding(tmp_path: Path) -> None:
+    """A thousandth is one unit in the last place of float16. In float64 the two formulas are different."""
     header = HEADER.replace("float[", "float16[")
     assert undone(fused(silu(tmp_path / "m.onnx", "y = Neg (m)", header=header), tmp_path)) == ["wrong-silu"]
 
@@ -217,7 +220,7 @@ def test_a_fusion_in_a_branch_is_counted_by_whether_the_branch_was_taken(tmp_pat
 
 
 @pytest.mark.parametrize("compare", ["Less", "Greater"])
-def test_a_wrong_fusion_in_a_branch_is_undone_whether_it_was_taken_or_not(tmp_path: Path, compare: str) -> None:
+def test_a_wrong_fusion_in_a_branch_is_undone_whether_or_not_it_ran(tmp_path: Path, compare: str) -> None:
     assert undone(fused(silu(tmp_path / "m.onnx", BRANCHES.format(compare=compare), ""), tmp_path)) == ["wrong-silu"]
 
 
@@ -238,7 +241,7 @@ NORMALIZED_IN_A_BRANCH = """
         "a = Softmax <axis = -1> (x) b = Softmax <axis = 1> (x) m = ReduceMean <axes = [-1]> (b)",
     ],
 )
-def test_what_is_computed_twice_before_a_fusion_is_drawn_once(tmp_path: Path, twice: str) -> None:
+def test_equal_values_before_a_fusion_get_the_same_random_values(tmp_path: Path, twice: str) -> None:
     header = HEADER.replace(") =>", ", float16[n, 8] h) =>")
     body = NORMALIZED_IN_A_BRANCH.replace("TWICE", twice)
     text = f"{header} <float[8] scale = {{2, 1, 1, 1, 1, 1, 1, 1}}> {{ {body} }}"
@@ -248,7 +251,7 @@ def test_what_is_computed_twice_before_a_fusion_is_drawn_once(tmp_path: Path, tw
     assert coverage is not None and (coverage.alone, coverage.drawn) == (1, 1)
 
 
-def test_a_weight_that_the_caller_may_give_is_held_at_the_size_that_is_declared(tmp_path: Path) -> None:
+def test_an_overridable_weight_is_checked_at_its_declared_size(tmp_path: Path) -> None:
     text = """
       <ir_version: 8, opset_import: ["" : 17]>
       g (int64[2, 3] ids, int64[1, 3] places, float[4] scale) => (float[2, 3, 4] y)
@@ -264,7 +267,7 @@ def test_a_weight_that_the_caller_may_give_is_held_at_the_size_that_is_declared(
     assert [rewrite.pattern for rewrite in result.rewrites] == ["embed-layer-normalization"] and not result.undone
 
 
-def test_a_fusion_in_a_loop_of_no_turns_is_held_on_drawn_values(tmp_path: Path) -> None:
+def test_a_fusion_in_a_loop_without_iterations_is_checked_on_random_values(tmp_path: Path) -> None:
     body = """
       none = Constant <value = int64 {0}> ()  yes = Constant <value = bool {1}> ()
       y = Loop (none, yes, x) <body = b (int64 i, bool c, float[n, 8] before) => (bool d, float[n, 8] after) {
@@ -277,7 +280,7 @@ def test_a_fusion_in_a_loop_of_no_turns_is_held_on_drawn_values(tmp_path: Path) 
     assert coverage is not None and (coverage.alone, coverage.drawn) == (1, 1)
 
 
-def test_alike_layers_are_held_once_or_twice_and_a_layer_that_is_not_alike_by_itself(tmp_path: Path) -> None:
+def test_equal_layers_are_checked_once_or_twice_and_a_different_layer_separately(tmp_path: Path) -> None:
     lines = "".join(f"s{i} = Sigmoid (x{i}) m{i} = Mul (x{i}, s{i}) x{i + 1} = MatMul (m{i}, w) " for i in range(6))
     text = HEADER.replace("(float[n, 8] x)", "(float[n, 8] x0)").replace("y)", "x6)")
     model = write(tmp_path / "m.onnx", f"{text} {{ {lines} }}", w=weights((8, 8))[0])
@@ -287,7 +290,7 @@ def test_alike_layers_are_held_once_or_twice_and_a_layer_that_is_not_alike_by_it
     assert undone(fused(model, tmp_path / "wrong")) == ["wrong-silu"] * 6
 
 
-def test_operators_that_nobody_knows_are_found_random_by_running_twice(tmp_path: Path) -> None:
+def test_unknown_operators_are_found_random_by_running_twice(tmp_path: Path) -> None:
     extensions = pytest.importorskip("onnxruntime_extensions")
 
     @extensions.onnx_op(op_type="Dice", inputs=[extensions.PyCustomOpDef.dt_float], outputs=[extensions.PyCustomOpDef.dt_float])
@@ -314,7 +317,7 @@ g (float[n, 8] x) => (float[n, 8] y) <float one = {1.0}, float hundred = {100.0}
 """
 
 
-def test_a_fusion_that_removes_an_overflow_is_the_users_choice(tmp_path: Path) -> None:
+def test_a_fusion_that_avoids_an_overflow_is_kept_only_on_request(tmp_path: Path) -> None:
     model = write(tmp_path / "m.onnx", SOFTPLUS_FAR)
     library, options = load_patterns([patterns(tmp_path, SOFTPLUS)]), Options(only=("steady-softplus",), dry_run=True)
     (one,) = fuse(model, None, library, options).undone
@@ -323,14 +326,14 @@ def test_a_fusion_that_removes_an_overflow_is_the_users_choice(tmp_path: Path) -
     assert (kept.verdict.verdict, len(kept.rewrites), kept.undone) == ("equivalent", 1, ())
 
 
-def test_numbers_are_accepted_only_where_the_original_has_none(tmp_path: Path) -> None:
+def test_finite_results_are_accepted_only_where_the_original_has_none(tmp_path: Path) -> None:
     model = write(tmp_path / "m.onnx", SOFTPLUS_FAR)
     wrong = write(tmp_path / "w.onnx", SOFTPLUS_FAR.replace("y = Log (sum)", "y = Sqrt (sum)"))
     assert verify(model, wrong, fix_overflows=True).verdict == "different"
 
 
-def test_an_overflow_that_onnxruntime_itself_removes_is_compared_nowhere(tmp_path: Path) -> None:
-    """Its optimiser makes Gelu of both, which gives a number near the largest where the product of the parts is infinite."""
+def test_an_overflow_that_onnxruntime_avoids_itself_is_not_compared(tmp_path: Path) -> None:
+    """Its optimiser makes both a Gelu, which gives a number near the largest where the product of the parts is infinite."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 8] x) => (float[n, 8] y)
@@ -344,8 +347,8 @@ def test_an_overflow_that_onnxruntime_itself_removes_is_compared_nowhere(tmp_pat
     assert "where onnxruntime optimises it" in result.verdict.reason
 
 
-def test_a_number_that_is_rounded_to_float16_is_no_error(tmp_path: Path) -> None:
-    """The root of two is 1e-4 off there, and the fused operator has the root itself."""
+def test_a_constant_rounded_to_float16_is_no_error(tmp_path: Path) -> None:
+    """The root of two is off by 1e-4 in float16, and the fused operator has the exact root."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]> g (float16[n, 64] x) => (float16[n, 64] y)
     <float r = {1.4142}, float o = {1.0}, float h = {0.5}> {
@@ -368,7 +371,7 @@ FUSED = "u = com.microsoft.QuickGelu <alpha = {alpha}> (x)"
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(1.0, "equivalent"), (1.001, "different")])
-def test_verify_holds_a_branch_that_no_run_takes(tmp_path: Path, alpha: float, expected: str) -> None:
+def test_verify_checks_a_branch_that_no_run_takes(tmp_path: Path, alpha: float, expected: str) -> None:
     one, other = (
         silu(tmp_path / f"{i}.onnx", NAMED.format(then=then), "")
         for i, then in enumerate(("s = Sigmoid (x) [end] u = Mul (x, s)", FUSED.format(alpha=alpha)))
@@ -378,8 +381,8 @@ def test_verify_holds_a_branch_that_no_run_takes(tmp_path: Path, alpha: float, e
     assert expected == "equivalent" or "which no run took" in verdict.runs[-1].problem
 
 
-def test_verify_cant_tell_where_nothing_shows_a_branch_that_no_run_takes(tmp_path: Path) -> None:
-    """Its condition keeps out what it can't run on, and nothing else is drawn for it."""
+def test_verify_can_not_decide_if_nothing_shows_a_branch_that_no_run_takes(tmp_path: Path) -> None:
+    """The branch would fail on every drawn input, and the condition keeps it from running."""
     wrong = "far = Constant <value = int64 {100}> () [end] u = Gather (x, far)"
     one, other = (
         silu(tmp_path / f"{i}.onnx", NAMED.format(then=then), "", HEADER.replace("(float[n, 8] y)", "(float[a, b] y)"))
@@ -406,7 +409,7 @@ def test_verify_holds_what_differs_in_a_branch_that_runs_on_no_drawn_values(tmp_
     assert expected == "equivalent" or "gives another m" in verdict.runs[-1].problem
 
 
-def test_verify_takes_constants_that_are_computed_for_what_they_are(tmp_path: Path) -> None:
+def test_verify_treats_computed_constants_as_constants(tmp_path: Path) -> None:
     rest = "m = Mul (x, k) far = Constant <value = int64[1] {100}> () [end] u = Gather (m, far)"
     one, same, other = branches(
         tmp_path,
@@ -418,9 +421,7 @@ def test_verify_takes_constants_that_are_computed_for_what_they_are(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("renamed", "expected"), [("activation", "different"), ("outer", "not-run")])
-def test_a_branch_is_not_passed_over_because_the_node_that_has_it_has_another_name(
-    tmp_path: Path, renamed: str, expected: str
-) -> None:
+def test_a_branch_is_checked_even_if_its_if_node_has_another_name(tmp_path: Path, renamed: str, expected: str) -> None:
     inner = """u = If (c) <then_branch = a () => (float[n, 8] p) {{ [p] p = Neg (x) }},
                          else_branch = b () => (float[n, 8] q) {{ [q] q = {op} (x) }}>"""
     one, other = (NAMED.format(then=inner.format(op=op)).replace("y = If", "[outer] y = If") for op in ("Abs", "Neg"))

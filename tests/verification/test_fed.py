@@ -1,4 +1,4 @@
-"""What is random in a model is found by running it twice, where it has operators that might be."""
+"""Random results of a model are found by running it twice, if it has operators that may be random."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ g (float[4] x) => (float[4] y) {{ y = {domain}{dot}Relu (x) }}
 
 
 @pytest.mark.parametrize(("domain", "runs"), [("", 0), ("made.up", 1)])
-def test_a_model_is_run_again_only_where_an_operator_is_not_known(
-    domain: str, runs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_run_twice_only_if_an_operator_is_unknown(domain: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = TEXT.format(domain=domain, dot="." if domain else "").replace(', "" : 1', "")
     made: list[object] = []
 

@@ -1,4 +1,4 @@
-"""Feeds fit the model: indices in range, masks with a one, equal names equal sizes, the same for the same seed."""
+"""Feeds fit the model: indices in range, masks with a one, equal sizes for equal names, and equal feeds for equal seeds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EMBEDDING = {
 
 @pytest.mark.parametrize("name", EMBEDDING)
 @given(seed=SEEDS)
-def test_indices_stay_within_what_they_index(name: str, seed: int) -> None:
+def test_indices_are_in_range(name: str, seed: int) -> None:
     body, high, low = EMBEDDING[name]
     weights = {"t": table(50)} if "t," in body else {}
     text = f"g (int64[batch, seq] ids) => (float[a, b, c] y) {{ {body} }}"
@@ -51,10 +51,10 @@ def test_indices_stay_within_what_they_index(name: str, seed: int) -> None:
     assert ids.dtype == np.int64
     assert ids.min() >= max(0, low)
     assert ids.max() < high
-    assert ids.max() > high // 2  # and they use what there is
+    assert ids.max() > high // 2  # and they use the whole range
 
 
-def test_the_narrowest_table_bounds_an_index() -> None:
+def test_the_smallest_table_bounds_an_index() -> None:
     text = "g (int64[n] ids) => (float[n, 2] y) { p = Gather(a, ids) q = Gather(b, ids) y = Add(p, q) }"
     ids = draw_feeds(model(text, a=table(1000), b=table(3)), {"n": 100})["ids"]
     assert set(ids.tolist()) == {0, 1, 2}
@@ -92,7 +92,7 @@ def test_masks_are_zeros_and_ones_with_a_one_in_each_row(name: str, seed: int, l
     assert mask.any(axis=-1).all()
 
 
-def test_a_mask_is_padded_in_one_seed_and_has_holes_in_another() -> None:
+def test_masks_have_padding_in_one_seed_and_holes_in_another() -> None:
     m = model(f"g ({MASKS['one minus']}")
     padded, holes = (draw_feeds(m, {"n": 4, "seq": 40}, seed)["m"] for seed in (0, 1))
     assert (np.diff(padded, axis=-1) <= 0).all()
@@ -125,8 +125,8 @@ def test_a_length_is_small_and_positive() -> None:
 
 
 @given(SEEDS, st.integers(1, 300))
-def test_a_length_that_is_named_after_an_input_is_no_longer_than_that_is(seed: int, size: int) -> None:
-    """One row is as long as can be; an index that is computed from it is within the input."""
+def test_a_length_named_after_an_input_is_at_most_the_length_of_the_input(seed: int, size: int) -> None:
+    """One row has the full length. An index computed from the length is inside the input."""
     text = """
       g (float[b, n] sound, int64[b] sound_lens) => (float[b, 1] y) {
         one = Constant<value = int64[1] {1}>() column = Unsqueeze(sound_lens, one) last = Sub(column, one)
@@ -137,7 +137,7 @@ def test_a_length_that_is_named_after_an_input_is_no_longer_than_that_is(seed: i
     assert lengths[0] == size and (lengths >= 1).all() and (lengths <= size).all()
 
 
-def test_a_length_called_n_beside_a_batch_is_none() -> None:
+def test_an_input_n_beside_a_batch_n_is_no_length() -> None:
     roles = symbols(model("g (float[batch_size, N] x, float[N, 3] y) => (float[batch_size, N] z) { z = Neg(x) }").graph.inputs)
     assert roles == {"batch_size": "batch", "N": "length"}
     assert symbols(model("g (float[N, 3] y) => (float[N, 3] z) { z = Neg(y) }").graph.inputs) == {"N": "batch"}
@@ -165,12 +165,12 @@ def test_equal_names_get_equal_sizes_and_different_names_different_ones() -> Non
 
 
 @pytest.mark.parametrize(("name", "size"), [("a", 3), ("a + b", 7), ("2*a", 6), ("b // 2", 2), ("b - 1", 3), ("a_plus_b", 7)])
-def test_dimension_names_that_are_expressions(name: str, size: int) -> None:
+def test_dimension_names_that_are_expressions_are_computed(name: str, size: int) -> None:
     assert resolve({"a": 3, "b": 4}, name) == size
 
 
 @pytest.mark.parametrize("name", ["c", "a + c", "a +", "__import__('os')", "a if b else 1", "b // 0", "x.y", ""])
-def test_dimension_names_that_are_not(name: str) -> None:
+def test_dimension_names_that_only_look_like_expressions(name: str) -> None:
     assert resolve({"a": 3, "b": 4}, name) is None
 
 
@@ -206,21 +206,21 @@ def test_feeds_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.nd
         read_feeds(tmp_path / "feeds.npz", model(ADD).graph.inputs)
 
 
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
+def test_no_pickled_data_is_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "feeds.npz", x=np.array([{"a": 1}], dtype=object))
     with pytest.raises(UsageError, match=r"can't be read"):
         read_feeds(tmp_path / "feeds.npz", model(ADD).graph.inputs)
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive"])
-def test_a_file_that_is_no_archive(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_an_archive_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "feeds.npz"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"feeds\.npz"):
         read_feeds(path, model(ADD).graph.inputs)
 
 
-def test_an_input_that_no_feed_can_be_made_for() -> None:
+def test_an_input_without_possible_feeds_is_an_error() -> None:
     m = model(ADD)
     m.graph.inputs[0].type = ir.OptionalType(ir.TensorType(ir.DataType.FLOAT))
     with pytest.raises(UsageError, match="Optional"):
@@ -240,7 +240,7 @@ def test_a_number_that_chooses_between_branches_chooses_both() -> None:
     assert chosen == [True, False, True, False]
 
 
-def test_a_piece_of_a_signal_goes_with_a_small_state() -> None:
+def test_a_chunk_of_a_signal_is_fed_with_a_small_state() -> None:
     text = "g (float[batch, length] x, float[2, other, 4] state) => (float[batch, length] y) { y = Neg (x) }"
     offered = list(assignments(list(model(text).graph.inputs), {}))
     assert {"batch": 2, "length": 512, "other": 2} in offered

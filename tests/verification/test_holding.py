@@ -1,4 +1,4 @@
-"""What a fusion is held on, and how: values that hang together, tiny ones, errors below the rounding of one element."""
+"""The values on which a fusion is checked: consistent values, tiny ones, and errors below the rounding of one element."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WIDE = 64
 
 
 def scaled(folder: Path, weights: np.ndarray, scale: np.ndarray, more: str = "") -> FuseResult:
-    """A float16 model with a factor behind a linear layer, fused. more: what the pattern does to the weight besides."""
+    """A fused float16 model with a factor after a linear layer. more: additional changes that the pattern makes to the weight."""
     text = f"""
     <ir_version: 8, opset_import: ["" : 17]> g (float16[n, {len(weights)}] x) => (float16[n, {weights.shape[1]}] y) {{
       m = MatMul (x, w) y = Mul (m, s)
@@ -49,7 +49,7 @@ def random_weights(rows: int, columns: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("error", [1e-3, -1e-3, 6e-4])
-def test_an_error_of_all_elements_is_seen_below_what_folding_may_round_in_float16(tmp_path: Path, error: float) -> None:
+def test_a_common_error_is_found_below_the_rounding_of_folded_weights_in_float16(tmp_path: Path, error: float) -> None:
     scale = 1 + np.random.default_rng(1).random(WIDE)
     result = scaled(tmp_path, random_weights(WIDE, WIDE), scale, f"* {1 + error}")
     assert [(one.rewrite.pattern, one.found) for one in result.undone] == [("scaled-linear", "site")]
@@ -66,14 +66,14 @@ def test_an_error_of_all_elements_is_seen_below_what_folding_may_round_in_float1
         pytest.param(np.random.default_rng(5).choice((0.7, -0.3), (WIDE, WIDE)), np.full(WIDE, 1.3), id="a table of two numbers"),
     ],
 )
-def test_what_folding_rounds_is_no_error(tmp_path: Path, weights: np.ndarray, scale: np.ndarray) -> None:
-    """Roundings that all fall the same way give the result a gain, too."""
+def test_the_rounding_of_folding_is_no_error(tmp_path: Path, weights: np.ndarray, scale: np.ndarray) -> None:
+    """Roundings in the same direction give the result a common factor too."""
     result = scaled(tmp_path, weights, scale)
     assert len(result.rewrites) == 1, [sentence(one) for one in result.undone]
 
 
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1), st.sampled_from((0.0, 1.0, 30.0)))
-def test_a_result_that_is_rounded_once_is_never_called_off_throughout(count: int, seed: int, offset: float) -> None:
+def test_a_result_that_is_rounded_once_has_no_common_error(count: int, seed: int, offset: float) -> None:
     exact = np.random.default_rng(seed).standard_normal(count) + offset
     fused, unfused = exact.astype(np.float16), (exact.astype(np.float16) * np.float16(1.0)).astype(np.float64)
     for part in parts(exact, fused.astype(np.float64)):
@@ -81,15 +81,15 @@ def test_a_result_that_is_rounded_once_is_never_called_off_throughout(count: int
 
 
 @given(st.integers(16, 300), st.integers(0, 2**32 - 1), st.sampled_from((6e-3, -6e-3, 2e-2)))
-def test_a_kernel_that_is_off_throughout_is_beyond_what_one_may_be(count: int, seed: int, error: float) -> None:
-    """Six units in the last place of float16, of all elements alike; four are not enough where there are fewer than thirty."""
+def test_a_kernel_with_a_large_common_error_is_wrong(count: int, seed: int, error: float) -> None:
+    """Six units in the last place of float16, common to all elements. With fewer than thirty elements, four are not enough."""
     exact = np.random.default_rng(seed).standard_normal(count)
     rounded, off = (values.astype(np.float16).astype(np.float64) for values in (exact, exact * (1 + error)))
     everything = np.ones(count, bool)
     assert abs(gain(off, exact, everything)) > kernel_gain(rounded, exact, everything, "float16")
 
 
-def test_the_gain_of_a_factor_is_what_it_exceeds_one_by() -> None:
+def test_the_gain_of_a_factor_is_its_excess_over_one() -> None:
     exact = np.linspace(-3, 3, 24)
     (part,) = parts(exact)
     assert gain(exact * 1.01, exact, part) == pytest.approx(0.01)
@@ -122,8 +122,8 @@ def test_the_gain_of_a_factor_is_what_it_exceeds_one_by() -> None:
         ),
     ],
 )
-def test_what_folding_rounds_in_a_function_is_no_error(tmp_path: Path, body: str, pattern: str) -> None:
-    """A function has no initializers: what was folded is in Constant nodes."""
+def test_the_rounding_of_folding_in_a_function_is_no_error(tmp_path: Path, body: str, pattern: str) -> None:
+    """A function has no initializers: folded constants are in Constant nodes."""
     text = f"""
     <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
     g (float16[2, 4] x) => (float16[a, b] y) {{ y = local.f (x) }}
@@ -133,8 +133,8 @@ def test_what_folding_rounds_in_a_function_is_no_error(tmp_path: Path, body: str
     assert len(result.rewrites) == 1, [sentence(one) for one in result.undone]
 
 
-def test_another_form_of_a_value_is_not_drawn_apart_from_it(tmp_path: Path) -> None:
-    """What is replaced reads `a` and `t`; what replaces it knows that `t` is `a`."""
+def test_two_forms_of_one_value_are_not_drawn_independently(tmp_path: Path) -> None:
+    """The replaced nodes read `a` and `t`. The replacement relies on `t` being equal to `a`."""
     text = """
     <ir_version: 10, opset_import: ["" : 21]> g (float[4, 4] a, float[4] c, bool yes) => (float[4, 4] y) {
       y = If (yes) <else_branch = e () => (float[4, 4] z) { z = Neg (a) },
@@ -148,8 +148,8 @@ def test_another_form_of_a_value_is_not_drawn_apart_from_it(tmp_path: Path) -> N
     assert [rewrite.pattern for rewrite in result.rewrites] == ["gemm-transpose"], [sentence(one) for one in result.undone]
 
 
-def test_a_padding_that_the_fused_convolution_takes_over_is_part_of_what_is_held(tmp_path: Path) -> None:
-    """The values are so large that smaller ones are drawn, and the fused operator reads what is before the padding."""
+def test_a_padding_inside_the_fused_convolution_is_checked_with_it(tmp_path: Path) -> None:
+    """The values are so large that smaller ones are drawn. The fused operator reads the value before the padding."""
     text = """
     <ir_version: 8, opset_import: ["" : 13]> g (float[n, 4, 320, 320] x) => (float[n, 4, 320, 320] y)
     <int64[8] none = {0, 0, 0, 0, 0, 0, 0, 0}> { r = Abs (x) p = Pad (r, none) c = Conv (p, w) y = Relu (c) }
@@ -172,8 +172,8 @@ ONE_NUMBER = TINY.replace("s = Mul (x, tiny)", "e = IsNaN (x)  s = Where (e, x, 
 
 
 @pytest.mark.parametrize("text", [TINY, ONE_NUMBER.replace("1e-8", "0.06")], ids=["tiny", "one number"])
-def test_where_only_tiny_numbers_or_one_alone_flow_others_are_drawn(tmp_path: Path, text: str) -> None:
-    """There a GELU is half of its argument, and so is its approximation; or the one number is where they meet."""
+def test_other_values_are_drawn_where_the_model_has_only_tiny_numbers_or_one_number(tmp_path: Path, text: str) -> None:
+    """At tiny numbers GELU and its approximation are both x/2. At the single number, the two happen to be equal."""
     model = write(tmp_path / "m.onnx", text)
     result = fuse(model, None, load_patterns([patterns(tmp_path, GELU)]), Options(only=("sloppy-gelu",), dry_run=True))
     assert [one.rewrite.pattern for one in result.undone] == ["sloppy-gelu"]
@@ -190,10 +190,10 @@ HIDING = """
 
 
 @pytest.mark.parametrize(("end", "kept"), [("Neg", True), ("Sign", False)])
-def test_what_the_outputs_alone_could_show_stays_only_where_they_would(
+def test_a_fusion_that_only_outputs_can_check_stays_only_if_they_would_show_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, kept: bool
 ) -> None:
-    """An error is planted at the fusion, which here can't be held by itself: its sign hides it."""
+    """Here the fusion can't be checked alone, so an error is planted at it. Sign hides the error from the outputs."""
 
     def unknown(*arguments: object, **options: object) -> tuple[SiteCheck, ...]:
         checks = check_sites(*arguments, **options)  # type: ignore[arg-type]
@@ -207,8 +207,8 @@ def test_what_the_outputs_alone_could_show_stays_only_where_they_would(
     assert kept or [(one.found, one.problem) for one in result.undone] == [("nowhere", said)]
 
 
-def test_sizes_that_only_the_fused_operator_refuses_are_not_the_only_ones_that_are_drawn(tmp_path: Path) -> None:
-    """Nobody says that the batches are one, so that they might broadcast, which Attention does not let them."""
+def test_other_sizes_are_drawn_if_only_the_fused_operator_refuses_some(tmp_path: Path) -> None:
+    """The batches may have any size, so they might broadcast, which Attention does not allow."""
     text = """
     <ir_version: 10, opset_import: ["" : 23]>
     g (float[?, 4, 6, 4] q, float[?, 2, 6, 4] k, float[?, 1, 6, 6] mask, float[?, 2, 6, 4] v, bool yes) => (float[a, b, c, d] y)

@@ -1,4 +1,4 @@
-"""The judge on numbers alone: what it must find, what it must let pass."""
+"""The judge on arrays alone: the errors that it must find and the differences that it must allow."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_a_small_scale_over_all_elements_is_found(seed: int, factor: float) -> N
 
 @settings(max_examples=50)
 @given(seed=st.integers(0, 999), relative=st.sampled_from([1e-7, 1e-6, 1e-4]))
-def test_another_draw_of_the_noise_is_accepted(seed: int, relative: float) -> None:
-    """Rounding that falls otherwise, but as the noise did, is no difference."""
+def test_a_difference_like_the_noise_is_accepted(seed: int, relative: float) -> None:
+    """Rounding in another way, but of the size of the noise, is no difference."""
     r = output(seed)
     other = r * (1 + relative * np.random.default_rng(seed + 1).standard_normal(r.shape)).astype(np.float32)
     assert compare(r, other, bound(r, noise_of(r, relative, seed + 2))).equal
@@ -73,7 +73,7 @@ def test_rtol_and_atol_replace_the_measured_bound(seed: int, tolerance: float) -
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
-def test_non_finite_values_only_where_the_reference_has_them(value: float, dtype: type) -> None:
+def test_non_finite_values_are_allowed_only_where_the_reference_has_them(value: float, dtype: type) -> None:
     r = output(0, dtype=dtype)
     planted = r.copy()
     planted[1, 2] = value
@@ -87,7 +87,7 @@ def test_infinities_of_opposite_sign_differ() -> None:
     assert not compare(r, np.array([1.0, -np.inf], np.float32), bound(r)).equal
 
 
-def test_shape_and_dtype_are_part_of_the_answer() -> None:
+def test_shape_and_dtype_are_compared() -> None:
     r = output(0)
     assert "shape" in compare(r, r.reshape(2, -1), bound(r)).problem
     assert "dtype" in compare(r, r.astype(np.float64), bound(r)).problem
@@ -102,8 +102,8 @@ def test_integers_are_equal_or_different() -> None:
     assert "1 of 10" in finding.problem
 
 
-def test_integers_may_flip_as_often_as_the_noise_flips_them() -> None:
-    """Ties of an argmax: where one draw of noise changes a tenth of the elements, a fusion may change a fifth and no more."""
+def test_integers_may_change_as_often_as_the_noise_changes_them() -> None:
+    """Ties of an argmax: if noise changes a tenth of the elements, a fusion may change at most a fifth."""
     r, noise = np.zeros(10, np.int64), Noise()
     noise.add(r, np.eye(10, dtype=np.int64)[0])
     assert compare(r, np.r_[np.ones(2, np.int64), r[2:]], bound(r, noise)).equal

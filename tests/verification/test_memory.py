@@ -1,4 +1,4 @@
-"""Sessions that share the weights of a model compute what a session of its file computes."""
+"""Sessions that share a model's weights compute what a session of its file computes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx_subgraph.verification import memory
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, open_session, run
 
-SIZE = 512  # a weight of SIZE² numbers is a large one
+SIZE = 512  # a weight of SIZE² elements is large enough to be shared
 CPU = "CPUExecutionProvider"
 
 
@@ -40,7 +40,7 @@ def _ran(session: Session | Failure) -> Outputs:
 @pytest.mark.parametrize("overridable", [False, True])
 @pytest.mark.parametrize("optimised", [False, True])
 def test_a_session_with_shared_weights_computes_what_the_file_does(tmp_path: Path, overridable: bool, optimised: bool) -> None:
-    """Bit for bit, also where a weight may be given as an input."""
+    """Bit for bit, also if a weight can be overridden by an input."""
     path = _file(tmp_path / "model.onnx", overridable=overridable)
     plain = _ran(open_session(path, CPU, optimised=optimised))
     shared = [open_file(path, CPU, optimised=optimised), open_model(load(path), tmp_path, CPU, optimised=optimised)]
@@ -50,8 +50,8 @@ def test_a_session_with_shared_weights_computes_what_the_file_does(tmp_path: Pat
         assert session.held
 
 
-def test_what_can_not_be_shared_is_opened_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small model has nothing to share; of a damaged one onnxruntime says what is wrong."""
+def test_a_model_that_can_not_share_is_opened_normally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small model has nothing to share. For a damaged model the error is onnxruntime's."""
     opened: list[object] = []
     monkeypatch.setattr(memory, "open_session", lambda model, *_, **__: opened.append(model) or Failure("as it is"))
     small, damaged = tmp_path / "small.onnx", tmp_path / "damaged.onnx"

@@ -1,4 +1,4 @@
-"""What onnxruntime fuses by itself is told from what it leaves, and a fusion of ours that is in its way is found."""
+"""Fusions that onnxruntime makes itself are recognised, and so are fusions of ours that prevent them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def work(result: FuseResult) -> OwnWork:
     return work
 
 
-def test_what_onnxruntime_makes_by_itself_is_attributed_to_our_sites(tmp_path: Path) -> None:
+def test_fusions_of_onnxruntime_are_attributed_to_our_sites(tmp_path: Path) -> None:
     made = work(fused(layers(tmp_path / "m.onnx", [1e-5] * 3), only=("layer-normalization", "gelu")))
     assert [fusion.op for fusion in made.own] == ["com.microsoft.Gelu"] * 3 and not made.blocked
     assert {(site.rewrite.pattern, site.op) for site in made.sites} == {
-        ("layer-normalization", ""),  # it wants a bias
+        ("layer-normalization", ""),  # it needs a bias
         ("gelu", "com.microsoft.Gelu"),
     }
 
 
-def test_what_it_leaves_is_what_ours_add(tmp_path: Path) -> None:
+def test_sites_that_onnxruntime_does_not_fuse_are_our_gain(tmp_path: Path) -> None:
     text = """
     <ir_version: 8, opset_import: ["" : 18]>
     g (float[n, 8] x) => (float[n, 8] y) { s = Softplus (x) t = Tanh (s) m = Mul (x, t) y = Neg (m) }
@@ -45,8 +45,8 @@ def test_what_it_leaves_is_what_ours_add(tmp_path: Path) -> None:
     assert [site.added for site in made.sites] == [True] and made.own == ()
 
 
-def test_a_fusion_that_is_in_the_way_of_its_own_is_found(tmp_path: Path) -> None:
-    """Where the GELU's inner Erf is read as well, no optimiser fuses it."""
+def test_a_fusion_that_prevents_one_of_onnxruntime_is_found(tmp_path: Path) -> None:
+    """If another node reads the GELU's inner Erf, no optimiser fuses it."""
     original = load(layers(tmp_path / "m.onnx", [1e-5] * 2))
     ours = original.clone()
     erf = next(node for node in ours.graph if node.op_type == "Erf")
@@ -60,12 +60,12 @@ def test_a_fusion_that_is_in_the_way_of_its_own_is_found(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["bert_torchscript", "resnet_torchscript", "t5_torchscript"])
-def test_on_real_exports_none_of_ours_is_in_its_way(name: str) -> None:
+def test_on_real_exports_no_fusion_prevents_one_of_onnxruntime(name: str) -> None:
     made = work(fused(SAMPLES / f"{name}.onnx", verify=False))
     assert made.own and not made.blocked and made.nodes_fused <= made.nodes_original
 
 
-def test_a_model_that_it_does_not_load_says_so(tmp_path: Path) -> None:
+def test_a_model_that_does_not_load_gives_an_error(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 18, "no.where" : 1]> g (float[n] x) => (float[n] y) { y = no.where.Op (x) }'
     (made,) = fused(write(tmp_path / "m.onnx", text), verify=False).own
     assert made.failure.startswith("it does not load the original model") and made.own == ()

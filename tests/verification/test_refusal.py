@@ -1,4 +1,4 @@
-"""What an exporter baked into a model is found from what onnxruntime refuses: a batch, a length, a product of both, a past."""
+"""Sizes that an exporter fixed are found from onnxruntime's error messages: a batch, a length, their product, a past length."""
 
 from __future__ import annotations
 
@@ -120,11 +120,11 @@ def first_case(path: Path, **shapes: tuple[int, ...]) -> Case:
 
 
 @pytest.mark.parametrize(("text", "sizes"), BAKED.values(), ids=BAKED.keys())
-def test_sizes_are_found_that_the_model_was_traced_with(tmp_path: Path, text: str, sizes: dict[str, int]) -> None:
+def test_sizes_fixed_by_tracing_are_found(tmp_path: Path, text: str, sizes: dict[str, int]) -> None:
     assert first_case(written(text, tmp_path)).sizes == sizes
 
 
-def test_inside_a_branch_too(tmp_path: Path) -> None:
+def test_sizes_fixed_inside_a_branch_are_found(tmp_path: Path) -> None:
     text = """(float[batch, seq, 8] x, bool go) => (float[a, b, c] y) {
       y = If (go) <
         then_branch = t () => (float[d, e, f] p) <int64[3] s = {3, 20, 8}> { p = Reshape(x, s) },
@@ -134,7 +134,7 @@ def test_inside_a_branch_too(tmp_path: Path) -> None:
     assert first_case(written(text, tmp_path)).sizes == {"batch": 3, "seq": 20}
 
 
-def test_a_size_that_the_user_chose_stays(tmp_path: Path) -> None:
+def test_the_users_size_is_kept(tmp_path: Path) -> None:
     path = written("(float[batch, seq, 64] x) => (float[a, b, c] y) <int64[3] s = {60, 4, 16}> { y = Reshape(x, s) }", tmp_path)
     assert first_case(path, x=(4, 15, 64)).sizes == {"batch": 4, "seq": 15}
     refused = Reference(path, shapes={"x": (4, 16, 64)}).cases(CPU)
@@ -143,7 +143,7 @@ def test_a_size_that_the_user_chose_stays(tmp_path: Path) -> None:
 
 
 def test_a_shape_that_inference_does_not_know_is_read_from_the_message(tmp_path: Path) -> None:
-    """NonZero's result has a length that nobody knows; of the message's numbers, those that are sizes are taken for them."""
+    """NonZero's result has an unknown length. Numbers in the message that are sizes of the model are used."""
     path = written(
         "(float[batch, seq, 64] x) => (float[a, b, c, d] y) <int64[4] s = {3, 20, 4, 16}> { y = Reshape(x, s) }", tmp_path
     )
@@ -158,7 +158,7 @@ def test_a_shape_that_inference_does_not_know_is_read_from_the_message(tmp_path:
     assert next(trials) == {"batch": 3, "seq": 20}
 
 
-def test_what_is_known_to_be_refused_is_not_run_again(tmp_path: Path) -> None:
+def test_refused_sizes_are_not_run_again(tmp_path: Path) -> None:
     model = load(written(BAKED["a batch and a length"][0], tmp_path))
     infer_shapes(model)
     refusals = Refusals(model)
@@ -167,7 +167,7 @@ def test_what_is_known_to_be_refused_is_not_run_again(tmp_path: Path) -> None:
     assert {"batch": 2, "seq": 7} not in list(refusals.guided(trials))
 
 
-def test_a_refusal_that_says_nothing_changes_nothing(tmp_path: Path) -> None:
+def test_a_message_without_sizes_changes_nothing(tmp_path: Path) -> None:
     model = load(written("(float[n] x) => (float[n] y) { y = Abs(x) }", tmp_path))
     refusals = Refusals(model)
     trials = [{"n": 2}, {"n": 3}]
@@ -183,7 +183,7 @@ SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
 
 @given(SIZES, SIZES)
-def test_arrays_fit_where_numpy_takes_them(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+def test_arrays_fit_exactly_when_numpy_broadcasts_them(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     import numpy as np
 
     x, z = np.zeros(a), np.zeros(b)
@@ -218,5 +218,5 @@ def test_arrays_fit_where_numpy_takes_them(a: tuple[int, ...], b: tuple[int, ...
         ("((", None),
     ],
 )
-def test_an_expression_is_computed_or_not_known(expression: str, value: int | None) -> None:
+def test_an_expression_is_computed_or_unknown(expression: str, value: int | None) -> None:
     assert evaluated(expression, {"batch": 3, "seq": 7, "past": 4}) == value

@@ -1,4 +1,4 @@
-"""How far an array is from the truth: a number where both have numbers, and infinite where one has none and the other has."""
+"""The distance of an array from the truth: finite where both have numbers, infinite where only one has."""
 
 import math
 
@@ -17,13 +17,13 @@ NORMAL = st.floats(1e-30, 1e30) | st.floats(-1e30, -1e-30) | st.just(0.0)
 
 
 @given(arrays(np.float64, st.integers(0, 9), elements=NORMAL))
-def test_what_is_stored_is_within_a_rounding(exact: np.ndarray) -> None:
+def test_storing_the_truth_is_off_by_one_rounding(exact: np.ndarray) -> None:
     assert distance(exact.astype(np.float32), exact) <= 2.0**-24
 
 
 @pytest.mark.parametrize("lost", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("at", range(3))
-def test_a_number_that_is_lost_is_infinitely_far(lost: float, at: int) -> None:
+def test_a_missing_number_is_infinitely_far(lost: float, at: int) -> None:
     array = TRUTH.astype(np.float32)
     array[at] = lost
     assert distance(array, TRUTH) == math.inf
@@ -36,9 +36,9 @@ def test_the_same_infinity_is_no_distance() -> None:
     assert distance(np.array([1.0, -math.inf, -math.inf, math.nan], np.float32), beyond) == math.inf
 
 
-def test_the_unit_is_the_largest_of_the_truth() -> None:
+def test_the_unit_is_the_largest_value_of_the_truth() -> None:
     assert distance(np.array([2.0, -0.5, 0.5]), TRUTH) == 0.125
 
 
-def test_where_the_truth_is_zero_the_difference_counts_as_it_is() -> None:
+def test_for_a_truth_of_zero_the_distance_is_absolute() -> None:
     assert distance(np.array([0.0, 0.5]), np.zeros(2)) == 0.5

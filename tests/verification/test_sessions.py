@@ -1,4 +1,4 @@
-"""Sessions: what they have to say comes back, in the end."""
+"""Sessions: a run that does not end is terminated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ g (float[N, 4] x) => (float[N, 4] y) <int64 most = {4611686018427387904}, bool t
 }"""
 
 
-def test_a_run_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_run_is_terminated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "LONGEST_RUN", 0.2)
     session = open_session(onnx.parser.parse_model(ENDLESS).SerializeToString(), "CPUExecutionProvider", optimised=False)
     assert not isinstance(session, Failure)

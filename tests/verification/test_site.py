@@ -1,4 +1,4 @@
-"""Each rewrite by itself: what is wrong is seen, what is more accurate is not called wrong, and what can't be told says so."""
+"""Each rewrite is checked alone: wrong ones are found, more accurate ones are allowed, and undecidable ones have a reason."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def test_a_more_accurate_fusion_is_never_wrong() -> None:
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
-def test_an_error_of_a_thousandth_is_seen_whatever_the_size_of_the_result(size: float) -> None:
+def test_an_error_of_a_thousandth_is_found_for_results_of_any_size(size: float) -> None:
     exact = np.linspace(-3, 3, 24) * size
     unfused, wrong = exact.astype(np.float32), (exact * 1.001).astype(np.float32)
     assert accuracy(unfused, unfused, exact).holds
     assert not accuracy(wrong, unfused, exact).holds
 
 
-def test_a_fusion_that_does_not_overflow_is_right_where_what_it_replaces_did(tmp_path: Path) -> None:
-    """e^100 is infinite in float32 and not in float64, and no kernel of Softplus computes it."""
+def test_a_fusion_that_avoids_an_overflow_is_right(tmp_path: Path) -> None:
+    """e^100 is infinite in float32 but not in float64, and no kernel of Softplus computes it."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 8] x) => (float[n, 8] y) <float one = {1.0}, float hundred = {100.0}> {
@@ -53,7 +53,7 @@ def test_a_fusion_that_does_not_overflow_is_right_where_what_it_replaces_did(tmp
 
 
 @pytest.mark.parametrize("end", ["Identity", "Sign"])
-def test_a_wrong_fusion_is_seen_even_where_the_networks_end_hides_it(tmp_path: Path, end: str) -> None:
+def test_a_wrong_fusion_is_found_even_if_the_end_of_the_network_hides_it(tmp_path: Path, end: str) -> None:
     model = layers(tmp_path / "m.onnx", [1e-5, 1e-2, 1e-5], end)
     pack = patterns(tmp_path, NORM)
     result = held(model, ("forgetful-norm",), pack)
@@ -65,13 +65,13 @@ def test_a_wrong_fusion_is_seen_even_where_the_networks_end_hides_it(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["bert_torchscript", "llama_float16_dynamo", "mobilenet_v3_dynamo"])
-def test_every_fusion_of_real_exports_can_be_held_against_the_truth_and_holds(name: str) -> None:
+def test_every_fusion_of_real_exports_can_be_checked_and_is_right(name: str) -> None:
     result = held(SAMPLES / f"{name}.onnx", ())
     assert len(result.sites) == len(result.rewrites) > 5 and not result.undone
     assert [check.unknown for check in result.sites if check.accuracy is None] == []
 
 
-def test_a_fusion_inside_a_body_is_held_on_drawn_values(tmp_path: Path) -> None:
+def test_a_fusion_inside_a_body_is_checked_on_random_values(tmp_path: Path) -> None:
     model = write(tmp_path / "m.onnx", BRANCH)
     checks = held(model, ("gelu",)).sites
     assert {(check.rewrite.place.scope, check.values, check.proved) for check in checks} == {
@@ -80,10 +80,12 @@ def test_a_fusion_inside_a_body_is_held_on_drawn_values(tmp_path: Path) -> None:
     }
 
 
-def test_values_that_hang_together_are_not_drawn_apart(tmp_path: Path) -> None:
-    """The second replacement reads what the first one made, before its way back to four axes; what it replaces reads all four.
+def test_dependent_values_are_not_drawn_independently(tmp_path: Path) -> None:
+    """The second replacement reads a value of the first, before it is reshaped back to four axes.
 
-    The model did not have that value before: what the first one put there computes it.
+    The replaced nodes read all four.
+
+    The original model does not have that value, so it is computed by the first replacement.
     """
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
@@ -117,7 +119,7 @@ def test_a_replacement_that_does_not_run_is_wrong(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
-def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_checking_in_batches_gives_the_same_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     model = layers(tmp_path / "m.onnx", [1e-5] * 3)
     once = held(model, ("layer-normalization", "gelu")).sites
     monkeypatch.setattr(site, "FIRST_BATCH", size)
@@ -125,7 +127,7 @@ def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert held(model, ("layer-normalization", "gelu")).sites == once
 
 
-def test_weights_outside_the_model_are_found(tmp_path: Path) -> None:
+def test_weights_in_external_data_are_found(tmp_path: Path) -> None:
     import onnx
 
     inside = layers(tmp_path / "m.onnx", [1e-5, 1e-2])

@@ -1,4 +1,4 @@
-"""The truth: numpy's own formulas in float64, and each definition of an operator held against onnxruntime's kernel."""
+"""The truth: numpy's formulas in float64. Each definition of an operator is compared with onnxruntime's kernel."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("operator", "shapes", "results", "attributes"), CASES)
-def test_a_definition_is_what_onnxruntime_computes(
+def test_a_definition_equals_what_onnxruntime_computes(
     operator: str, shapes: list[tuple[int, ...]], results: int, attributes: dict[str, Any]
 ) -> None:
     rng = np.random.default_rng(3)
@@ -130,7 +130,7 @@ def test_a_loop_stacks_what_its_steps_list(most: int, limit: float, steps: int) 
         np.testing.assert_array_equal(kernel[name], exact)
 
 
-def test_the_list_of_a_loop_without_a_step_is_not_known() -> None:
+def test_the_list_of_a_loop_without_iterations_is_unknown() -> None:
     feeds = {"most": np.array(0), "x": np.ones(2, np.float32), "limit": np.array(1, np.float32)}
     with pytest.raises(UnknownError, match="without a step"):
         evaluate(onnx.parser.parse_model(LOOP), feeds)
@@ -150,7 +150,7 @@ def test_the_truth_is_computed_in_float64() -> None:
     )
 
 
-def test_layer_normalization_is_numpys() -> None:
+def test_layer_normalization_equals_numpys() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
         g (float[2, 8] x, float[8] w, float[8] b) => (float[2, 8] y) {
           y = LayerNormalization <axis = -1, epsilon = 0.01> (x, w, b) }""")
@@ -161,7 +161,7 @@ def test_layer_normalization_is_numpys() -> None:
     assert np.allclose(evaluate(model, {"x": x, "w": w, "b": b})["y"], expected, rtol=1e-6)
 
 
-def test_a_body_of_an_if_is_widened_too() -> None:
+def test_a_body_of_an_if_is_computed_in_float64_too() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
         g (bool c, float[2] x) => (float[2] y) {
           y = If (c) <then_branch = a () => (float[2] p) <float k = {0.1}> { p = Mul(x, k) },
@@ -170,14 +170,14 @@ def test_a_body_of_an_if_is_widened_too() -> None:
     assert y.dtype == np.float64 and np.allclose(y, np.float32(0.1), rtol=1e-12)
 
 
-def test_what_can_not_be_evaluated_says_so() -> None:
+def test_a_model_that_can_not_be_evaluated_gives_an_error() -> None:
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18, "nowhere": 1]>
         g (float[2] x) => (float[2] y) { y = nowhere.Nonesuch(x) }""")
     with pytest.raises(UnknownError, match="Nonesuch"):
         evaluate(model, {"x": np.ones(2, np.float32)})
 
 
-def test_large_weights_are_fed_and_not_written_into_a_widened_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_weights_are_fed_and_not_written_into_the_float64_file(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 4] x) => (float[1, 2] y) { y = MatMul (x, w) }'
     model, w = onnx.parser.parse_model(text), np.full((4, 2), 0.1, np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))

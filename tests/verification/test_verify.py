@@ -1,4 +1,4 @@
-"""The whole judge on small text models: it refuses wrong rewrites, accepts right ones, and one that can't say no is caught."""
+"""The whole judge on small text models: wrong rewrites are refused, right ones accepted. A judge that accepts all is detected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WRONG_IN_FLOAT16 = {"0.51 for 0.5": {"half": 0.51}, "another scale": {"scale": 0
 
 @pytest.fixture
 def judged(tmp_path: Path) -> Pair:
-    """Writes the block twice, the second time otherwise, and holds the one against the other."""
+    """Write the block twice, the second time in another spelling, and compare the two."""
 
     def judge(*, dtype: str = "float", layers: int = 3, **otherwise: object) -> Verdict:
         _, w1, w2 = weights((32,), (32, 64), (64, 32), dtype=np.float16 if dtype == "float16" else np.float32)
@@ -67,7 +67,7 @@ def test_wrong_rewrites_are_refused(judged: Pair, name: str) -> None:
 
 @pytest.mark.parametrize("name", WRONG_IN_FLOAT16)
 def test_wrong_rewrites_are_refused_in_float16(judged: Pair, name: str, thorough: bool) -> None:
-    """Of more layers the rounding is larger, and the search for the truth longer."""
+    """With more layers the rounding is larger, and finding the truth takes longer."""
     assert judged(dtype="float16", layers=3 if thorough else 1, **WRONG_IN_FLOAT16[name]).verdict == "different"
 
 
@@ -87,8 +87,8 @@ def test_a_deep_model_is_accepted_with_all_its_roundings_moved(judged: Pair, dty
     assert verdict.verdict == "equivalent", verdict.worst
 
 
-def test_a_judge_that_always_accepts_is_caught(judged: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutation: with its bounds opened, every wrong rewrite passes, so the tests above are what stands in the way."""
+def test_a_judge_that_always_accepts_is_detected(judged: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its bounds opened, every wrong rewrite passes. So the bounds are what the tests above check."""
     compare_all = trial.compare_all
 
     def accept(*arguments: object) -> object:
@@ -109,7 +109,7 @@ def test_one_wrong_element_of_a_weight_is_found(tmp_path: Path) -> None:
 
 
 def test_noise_is_measured_with_large_weights_too(tmp_path: Path) -> None:
-    """Weights that a session takes from memory instead of from its model are the same weights."""
+    """Weights that a session takes from memory instead of its model are the same weights."""
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 512] x) => (float[n, 512] y) { y = MatMul(x, w) }'
     (w,) = weights((512, 512))
     wrong = w.copy()
@@ -134,7 +134,7 @@ def test_noise_is_measured_with_large_weights_too(tmp_path: Path) -> None:
     ],
     ids=["a branch", "a function"],
 )
-def test_noise_is_measured_where_only_inner_bodies_look_numbers_up(tmp_path: Path, text: str) -> None:
+def test_noise_is_measured_if_only_inner_bodies_use_lookup_tables(tmp_path: Path, text: str) -> None:
     model = write(tmp_path / "m.onnx", text, w=weights((8, 8))[0])
     verdict = verify(model, model)
     assert (verdict.verdict, verdict.reason) == ("equivalent", "")
@@ -148,7 +148,7 @@ def plain(path: Path, type: str = "float", dims: str = "n, 3", x: str = "x", y: 
 
 
 @pytest.mark.parametrize("change", [{"type": "double"}, {"dims": "2, 3"}, {"dims": "m, 3"}, {"x": "z"}, {"y": "z"}])
-def test_another_interface_is_different_before_anything_runs(tmp_path: Path, change: dict[str, str]) -> None:
+def test_another_interface_is_different_without_running(tmp_path: Path, change: dict[str, str]) -> None:
     verdict = verify(plain(tmp_path / "a.onnx"), plain(tmp_path / "b.onnx", **change))
     assert verdict.verdict == "different"
     assert all(run.problem for run in verdict.runs)
@@ -158,14 +158,14 @@ def test_another_interface_is_different_before_anything_runs(tmp_path: Path, cha
 def test_dtypes(tmp_path: Path, type: str) -> None:  # noqa: A002
     kept, other = plain(tmp_path / "a.onnx", type), plain(tmp_path / "b.onnx", type, op="Mul")
     verdict = verify(kept, kept)
-    if verdict.verdict == "not-run":  # this onnxruntime has no kernel; then it says so
+    if verdict.verdict == "not-run":  # if this onnxruntime has no kernel, it has to say so
         assert "onnxruntime does not load" in verdict.reason
     else:
         assert verdict.verdict == "equivalent"
         assert verify(kept, other).verdict == "different"
 
 
-def test_a_candidate_that_does_not_load_is_different_and_says_why(tmp_path: Path) -> None:
+def test_a_candidate_that_does_not_load_is_different_with_a_reason(tmp_path: Path) -> None:
     kept = plain(tmp_path / "a.onnx")
     broken = write(
         tmp_path / "b.onnx",
@@ -177,7 +177,7 @@ def test_a_candidate_that_does_not_load_is_different_and_says_why(tmp_path: Path
     assert "Fused" in verdict.worst.problem
 
 
-def test_a_reference_that_does_not_run_is_not_run(tmp_path: Path) -> None:
+def test_a_reference_that_does_not_run_gives_not_run(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.onnx",
         """<ir_version: 8, opset_import: ["" : 17]> g (float[n, m] x) => (float[m] y) {
@@ -191,7 +191,7 @@ def test_a_reference_that_does_not_run_is_not_run(tmp_path: Path) -> None:
     assert "--inputs" in verdict.reason
 
 
-def test_sizes_that_a_reshape_demands_are_found(tmp_path: Path) -> None:
+def test_sizes_that_a_reshape_requires_are_found(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.onnx",
         """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, seq] x) => (float[a, b, c] y) {
@@ -203,7 +203,7 @@ def test_sizes_that_a_reshape_demands_are_found(tmp_path: Path) -> None:
     assert verdict.verdict == "equivalent", verdict.reason
 
 
-def test_a_function_of_ours_is_verified_by_its_body(tmp_path: Path) -> None:
+def test_a_function_of_the_package_is_verified_by_its_body(tmp_path: Path) -> None:
     kept = plain(tmp_path / "a.onnx")
     fused = write(
         tmp_path / "b.onnx",
@@ -227,7 +227,7 @@ def test_an_overridable_initializer_taken_for_a_constant_is_found(tmp_path: Path
     assert verify(kept, folded).verdict == "different"
 
 
-def test_users_feeds_are_the_only_ones(tmp_path: Path) -> None:
+def test_the_users_feeds_are_the_only_ones(tmp_path: Path) -> None:
     path = plain(tmp_path / "a.onnx")
     np.savez(tmp_path / "feeds.npz", x=np.ones((5, 3), np.float32))
     verdict = verify(path, path, inputs=tmp_path / "feeds.npz")
@@ -235,7 +235,7 @@ def test_users_feeds_are_the_only_ones(tmp_path: Path) -> None:
     assert {(run.seed, run.sizes["n"]) for run in verdict.runs} == {(None, 5)}
 
 
-def test_tolerances_replace_the_noise(tmp_path: Path) -> None:
+def test_tolerances_replace_the_measured_noise(tmp_path: Path) -> None:
     header = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] x) => (float[n, 3] y)'
     one, other = (
         write(tmp_path / f"{c}.onnx", f"{header} {{ c = Constant<value = float {{{c}}}>() y = Mul(x, c) }}") for c in (1.0, 1.01)
@@ -274,10 +274,10 @@ g (float[n, 1024] x) => (float[n, 1024] y) <float[1] k = {4.0}, float[1] b = {-2
 """
 
 
-def test_probabilities_come_in_steps_of_half_an_ulp_of_one(tmp_path: Path) -> None:
-    """onnxruntime's Sigmoid is 1e-7 from the truth however small it is, and so may be whoever computes it otherwise.
+def test_probabilities_may_be_off_by_half_an_ulp_of_one(tmp_path: Path) -> None:
+    """onnxruntime's Sigmoid is 1e-7 from the truth for any result, so another computation may be too.
 
-    Most of these logits are so small that no noise moves what comes of them.
+    Most of these logits are so small that noise does not change their results.
     """
     path = tmp_path / "small.onnx"
     path.write_bytes(onnx.parser.parse_model(SMALL).SerializeToString())
@@ -301,7 +301,10 @@ ROUNDED = """
 
 @pytest.mark.parametrize(("off", "verdict"), [(1.0, "equivalent"), (1.05, "different")])
 def test_a_fusion_may_leave_out_a_rounding_to_float16(off: float, verdict: str, tmp_path: Path) -> None:
-    """A Cast to float16 and back rounds, so what computes in float32 throughout differs by that much, and may."""
+    """A Cast to float16 and back rounds.
+
+    A model that computes in float32 throughout differs by that rounding, which is allowed.
+    """
     (w,) = weights((32, 8))
     there_and_back = "Identity (x)  c = Cast <to = 10> (h)  back = Cast <to = 1> (c)"
     rounded = ROUNDED.replace("CAST", there_and_back).replace("MatMul (h", "MatMul (back")
