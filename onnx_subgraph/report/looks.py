@@ -45,7 +45,8 @@ class Line:
 class Look:
     """Sites that look the same, drawn once. before, after: None where they are too large, too many, or were not noted down.
 
-    lines: of the formula, where it is drawn before. of_box: number of a box of that drawing → its lines.
+    lines: of the formula, where it is drawn before. beside: the names of the nodes of that drawing that no line matched.
+    of_box: number of a box of the drawing → its lines.
     """
 
     places: tuple[Place, ...]
@@ -54,6 +55,7 @@ class Look:
     after: Drawing | None
     instead: str = ""
     lines: tuple[Line, ...] = ()
+    beside: tuple[str, ...] = ()
     of_box: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -84,6 +86,7 @@ def look_of(sites: Sequence[Rewrite], *, drawn: bool = True) -> Look:
         draw(first.before),
         draw(first.after) if first.after.steps else None,
         lines=tuple(Line(number, line.text, tuple(names[i] for i in line.steps)) for number, line in enumerate(lines, 1)),
+        beside=tuple(name for i, name in enumerate(names) if lines and not any(i in line.steps for line in lines)),
         of_box={i: tuple(number for number, line in enumerate(lines, 1) if i in line.steps) for i in range(len(names))},
     )
 

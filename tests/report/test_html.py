@@ -152,6 +152,7 @@ def test_each_drawing_says_which_nodes_compute_which_line(library: Library, bert
     table = gelu[gelu.index('<table class="lines">') : gelu.index("</table>", gelu.index('<table class="lines">'))]
     assert "<code>exact_gelu(x): 0.5 * x * (1 + Erf(x / sqrt(2)))</code>" in table
     assert [name in table for name in ("Div", "Erf", "Add", "Mul")] == [True] * 4
+    assert "no line" not in table and "no line: these compute shapes" in source
     drawing = gelu[gelu.index("<svg") : gelu.index("</svg>")]
     assert drawing.count('class="step of-1"') == drawing.count('class="step') == 5
 
