@@ -304,7 +304,7 @@ def test_threads_and_a_changing_batch_lose_nothing() -> None:
 
 
 def test_many_signatures_under_a_bound_of_eight_leak_nothing(thorough: bool) -> None:
-    signatures = 200 if thorough else 50
+    signatures = 200 if thorough else 24
     alive: list[weakref.ref[Any]] = []
 
     class Counted(Scripted):

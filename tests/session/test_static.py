@@ -102,9 +102,9 @@ def test_a_new_signature_runs_at_once_and_later_by_its_schedule(model: Path, her
 
 
 def test_two_threads_and_many_signatures_lose_nothing_and_leak_nothing(
-    model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
+    model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch, thorough: bool
 ) -> None:
-    """200 signatures under a bound of 8, repeated by two threads."""
+    """Many signatures under a bound of 8, repeated by two threads."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
     class Counted(onnxruntime.InferenceSession):  # type: ignore[misc]
@@ -118,7 +118,7 @@ def test_two_threads_and_many_signatures_lose_nothing_and_leak_nothing(
     one_thread.intra_op_num_threads = 1
     session = made(model, limits=Limits(schedules=8), sess_options=one_thread)
     plain = onnxruntime.InferenceSession(model, one_thread)
-    signatures = [(1 + n % 20, 1 + n // 20) for n in range(200)]
+    signatures = [(1 + n % 20, 1 + n // 20) for n in range(200 if thorough else 50)]
     wrong: list[object] = []
 
     def work(seed: int) -> None:
