@@ -112,7 +112,8 @@ def _fuse(
             specialize(original, options.fixed)
     check_marks(original, options.marks)
     as_it_was = Before.of(original) if options.marks else None
-    _find_shapes(original, reference, clock)
+    if not options.sites_only:
+        _find_shapes(original, reference, clock)
     given_up, replaceable = gaps(original), overridable(original)
     prepared = bool(options.fixed or options.marks or made_constant)
     notes: dict[int, str] = {}
@@ -210,10 +211,11 @@ def _without_runs(options: Options) -> Options:
         "--inputs": options.inputs is not None,
         "--target native": options.target == "native",
         "--assume-provider": not options.providers,
+        "marked parts": bool(options.marks),
         f"--opset {options.opset}": options.opset not in ("auto", "keep"),
     }
     if given := next((name for name, is_given in asked.items() if is_given), None):
-        raise UsageError(f"--sites-only does not run the model, and {given} asks for that", hint="leave one of the two out")
+        raise UsageError(f"--sites-only does not run the model, and does not go with {given}", hint="leave one of the two out")
     return replace(options, opset="keep", simplify=False, keep_subnormals=True)
 
 

@@ -180,7 +180,7 @@ def fuse(
     if no_verify and (strict or sites):
         raise UsageError("--no-verify leaves nothing for --strict and --sites to look at", hint="leave out --no-verify")
     if sites_only and tune:
-        raise UsageError("--sites-only does not run the model, and --tune does nothing else", hint="leave one of the two out")
+        raise UsageError("--sites-only does not run the model, and does not go with --tune", hint="leave one of the two out")
     if bench and (dry_run or jobs > 1 or executor):
         raise UsageError(
             "--bench times what is written, on a machine that does nothing else: it goes with neither --dry-run nor -j",

@@ -10,12 +10,13 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.model.shapes import SHAPE_DATA
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.guessing import with_shapes
 from onnx_subgraph.verification.holding import Held, Holding
-from onnx_subgraph.verification.sizes import Sizes, assignments
+from onnx_subgraph.verification.sizes import Sizes, assignments, known, resolve
 
 SCALES = (1.0, 30.0, 1000.0)
 """Factors for drawn values, tried until the result is not zero: otherwise a unit that is never active gives only zeros."""
@@ -36,7 +37,7 @@ def on_drawn(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str
             continue
         tried.append(sizes)
         try:
-            values = draw_feeds(model, sizes, case.seed or 0)
+            values = draw_feeds(model, sizes, case.seed or 0) | _of_shapes(model, sizes)
         except UsageError:
             return None
         for scale in SCALES:
@@ -47,6 +48,18 @@ def on_drawn(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str
             if held.accuracy is None or not held.runs:
                 break
     return refused
+
+
+def _of_shapes(model: ir.Model, sizes: Sizes) -> dict[str, Any]:
+    """The inputs that hold sizes, as shape inference knows them: a drawn target of a Reshape would not fit the other inputs."""
+    sizes = known(model.graph.inputs, sizes)
+    found: dict[str, Any] = {}
+    for value in model.graph.inputs:
+        elements = [dim if isinstance(dim, int) else resolve(sizes, dim.value or "") for dim in value.meta.get(SHAPE_DATA, ())]
+        if elements and None not in elements and value.dtype is not None and value.shape is not None:
+            array = np.array(elements, value.dtype.numpy())
+            found[str(value.name)] = array if value.shape.rank() else array[0]
+    return found
 
 
 def _all_read(values: Mapping[str, Any], equal: Mapping[str, str]) -> dict[str, Any]:

@@ -79,20 +79,35 @@ def test_a_wrong_fusion_is_undone_and_no_session_of_the_model_is_opened(
             monkeypatch.setattr(f"onnx_subgraph.verification.{module}.{name}", opened, raising=False)
     model = layers(tmp_path / "m.onnx", [1e-5] * 7 + [1e-2] + [1e-5] * 4)
     result = run("fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm,gelu", "--sites-only")
-    assert result.code == 0 and "forgetful-norm at g7 is undone" in result.err
+    assert result.code == 0 and "forgetful-norm at g7 is undone: nothing shows it to be right: its result differs" in result.err
     assert "23 fusions" in result.out and "the model was not run" in result.out
     operators = [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node]
     assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
 
 
+SAMPLES = ["bert_torchscript", "t5_torchscript", "clip_text_dynamo", "gpt2_torchscript", "unet_torchscript"]
+
+
+@pytest.mark.parametrize("model", SAMPLES)
+def test_every_fusion_of_an_export_is_proved(run: Run, model: str) -> None:
+    """Sizes that the model computes, such as the target of a Reshape, are those of the drawn values."""
+    result = run("fuse", ROOT / "sample_models" / f"{model}.onnx", "--sites-only", "--dry-run", "--json")
+    assert result.json["fusions"] and result.json["undone"] == [] and result.json["verification"]["verdict"] == "equivalent"
+
+
+def test_a_fusion_that_relies_on_values_of_the_model_is_undone_without_blame(run: Run) -> None:
+    """The halves of a row of cosines are equal in the model, but not in drawn values."""
+    result = run("fuse", ROOT / "sample_models" / "llama_dynamo.onnx", "--sites-only", "--dry-run")
+    assert "rotary-embedding" in result.err and "from the truth" not in result.err
+
+
 def test_changes_that_are_not_checked_alone_are_not_made(run: Run, tmp_path: Path) -> None:
-    """A raised opset and simplified shapes can't be checked fusion by fusion, so neither is done."""
+    """A raised opset and simplified shapes need a run."""
     path = ROOT / "sample_models" / "bert_torchscript.onnx"
-    assert run("fuse", path, "-o", tmp_path / "m.onnx", "--sites-only").code == 0
+    result = run("fuse", path, "-o", tmp_path / "m.onnx", "--sites-only", "--json")
     before, after = onnx.load(path), onnx.load(tmp_path / "m.onnx")
     opsets = [{one.domain: one.version for one in model.opset_import}[""] for model in (before, after)]
-    shapes = [sum(node.op_type == "Shape" for node in model.graph.node) for model in (before, after)]
-    assert opsets[0] == opsets[1] and shapes[0] == shapes[1]
+    assert opsets[0] == opsets[1] and "simplified" not in result.json
 
 
 @pytest.mark.parametrize("option", ["--no-verify", "--bench", "--compare-ort", "--target=native", "--opset=20", "--tune"])
