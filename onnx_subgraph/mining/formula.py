@@ -84,7 +84,7 @@ class _Writer:
         self.text: dict[ir.Value, tuple[str, int]] = {}
         self.counts: Counter[str] = Counter()
         self.axes = shared_axes(atoms)
-        self.of_axis: dict[int, int] = {}
+        self.of_axis: dict[tuple[int, int], int] = {}
 
     def run(self) -> Formula:
         last = self.leaving[-1] if self.leaving else self.atoms[-1].results[-1]
@@ -211,18 +211,23 @@ class _Writer:
         return f"{qualified((call.domain, call.operator))}({', '.join([*arguments, *keywords])})", _ATOM
 
     def recipe(self, number: int, layout: Layout) -> str:
-        """The recipe of a rearrangement. An axis that another one has, too, has the same name there."""
-        name = {part: self.axis(self.axes[number, part]) for parts in layout.before for part in parts}
+        """The recipe of a rearrangement. Equal axes of several rearrangements have one name; within one, each has its own."""
+        name: dict[int, str] = {}
+        seen: Counter[int] = Counter()
+        for part in (part for parts in layout.before for part in parts):
+            kind = self.axes[number, part]
+            name[part] = self.axis(kind, seen[kind])
+            seen[kind] += 1
         for parts in layout.before:
             for inner in parts[1:]:  # the first one follows from the others
                 self.formula.axes[name[inner]] = layout.sizes[inner]
         return " -> ".join(" ".join(_axis(axis, name) for axis in way) for way in (layout.before, layout.after))
 
-    def axis(self, kind: int) -> str:
-        """The letter of an axis; a number follows where the letters are used up."""
-        place = self.of_axis.setdefault(kind, len(self.of_axis))
-        turn, letter = divmod(place, len(_AXES))
-        return f"{_AXES[letter]}{turn + 1 if turn else ''}"
+    def axis(self, kind: int, turn: int) -> str:
+        """The letter of an axis, or of the next equal one in a rearrangement: queries and keys of self-attention are as long."""
+        place = self.of_axis.setdefault((kind, turn), len(self.of_axis))
+        times, letter = divmod(place, len(_AXES))
+        return f"{_AXES[letter]}{times + 1 if times else ''}"
 
 
 def _axis(atoms: Sequence[int], name: Mapping[int, str]) -> str:

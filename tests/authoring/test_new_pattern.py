@@ -90,6 +90,27 @@ def test_only_axes_that_the_computation_makes_equal_share_a_name(tmp_path: Path)
     assert times(made, HEADS) == times(made, wider) == 1
 
 
+def test_equal_axes_of_one_rearrangement_have_names_of_their_own(tmp_path: Path) -> None:
+    """Scores of self-attention have the positions twice, and mix their heads by a product after a Transpose."""
+    split = "a0, b0, c0 = Split <axis = -1> (a, thirds)"
+    text = HEADS.replace("Softsign (s)", "Softsign (m)").replace(
+        "s = MatMul (q, k)",
+        """s = MatMul (q, k)
+      f = Transpose <perm = [0, 2, 3, 1]> (s) g = MatMul (f, mix) m = Transpose <perm = [0, 3, 1, 2]> (g)""",
+    )
+    text = text.replace("64] a, float[batch, seq, 64] b, float[batch, seq, 64] c)", "192] a, float[4, 4] mix)")
+    text = (
+        text.replace("Reshape (a,", "Reshape (a0,").replace("Reshape (b,", "Reshape (b0,").replace("Reshape (c,", "Reshape (c0,")
+    )
+    text = text.replace("> {", ", int64[3] thirds = {64, 64, 64}> {" + split, 1)
+    path = saved(tmp_path / "m.onnx", text)
+    made = authored(path, Chosen(nodes=tuple(node.name for node in onnx.load(path).graph.node)))
+    assert made.holds and made.formula.splitlines()[1:3] == [
+        't4 = rearrange(t1, "i j (k l) -> i k j l") @ rearrange(t2, "i j (k l) -> i k l j")',
+        't5 = rearrange(rearrange(t4, "i k j o -> i j o k") @ z, "i j o m -> i m j o")',
+    ]
+
+
 def test_from_one_node_to_another(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", network(spelled, spelled))
     names = [node.name for node in onnx.load(path).graph.node if node.op_type == "Sin"]
