@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting.marked import Marks
-from onnx_subgraph.rewriting.numerics import FLOAT32
+from onnx_subgraph.rewriting.numerics import FLOAT32, check_numerics
 
 if TYPE_CHECKING:
     from onnx_subgraph.timing.tuning import Tuning, Way
@@ -88,3 +89,28 @@ def in_this_way(options: Options, way: Way) -> Options:
         rounded=way.rounded,
         accuracy=options.accuracy if way.accuracy is None else way.accuracy,
     )
+
+
+def checked(options: Options) -> Options:
+    """The options that hold. Raises UsageError for options that do not go together."""
+    check_numerics(options.numerics, options.target)
+    if options.bench and not options.providers:
+        raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")
+    return _without_runs(options) if options.sites_only else options
+
+
+def _without_runs(options: Options) -> Options:
+    """The options without changes that only a run of the model can verify. Raises UsageError where such a change is asked for."""
+    asked = {
+        "--no-verify": not options.verify,
+        "--bench": options.bench,
+        "--compare-ort": options.compare_ort,
+        "--inputs": options.inputs is not None,
+        "--target native": options.target == "native",
+        "--assume-provider": not options.providers,
+        "marked parts": bool(options.marks),
+        f"--opset {options.opset}": options.opset not in ("auto", "keep"),
+    }
+    if given := next((name for name, is_given in asked.items() if is_given), None):
+        raise UsageError(f"--sites-only does not run the model, and does not go with {given}", hint="leave one of the two out")
+    return replace(options, opset="keep", simplify=False, keep_subnormals=True)

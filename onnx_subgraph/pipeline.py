@@ -15,7 +15,6 @@ from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.custom_ops import libraries
-from onnx_subgraph.errors import UsageError
 from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
@@ -26,7 +25,7 @@ from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.simplify import NOTHING
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.options import Options
+from onnx_subgraph.options import Options, checked
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting import costs
@@ -34,7 +33,7 @@ from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import Before, Marked, Marks, check_marks, replace_marked
-from onnx_subgraph.rewriting.numerics import FLOAT32, check_numerics
+from onnx_subgraph.rewriting.numerics import FLOAT32
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
@@ -83,24 +82,9 @@ def fuse(
 def _fuse(
     model: Path, output: Path | None, library: Library, options: Options, progress: Progress | None, accepts: Accepts | None
 ) -> FuseResult:
-    check_numerics(options.numerics, options.target)
-    if options.bench and not options.providers:
-        raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")
-    options = _without_runs(options) if options.sites_only else options
+    options = checked(options)
     clock = Clock(progress)
-    reference = Reference(
-        model,
-        providers=options.providers,
-        seed=options.seed,
-        rtol=options.rtol,
-        atol=options.atol,
-        shapes=options.shapes,
-        inputs=options.inputs,
-        fixed=options.fixed,
-        constant_initializers=options.constant_initializers,
-        fix_overflows=options.fix_overflows,
-        progress=clock.progress,
-    )
+    reference = _reference(model, options, clock)
     own_kernels = _own_kernels() if options.target == "native" else None
     with clock.stage("load"), uncollected():
         original = load(model)
@@ -118,22 +102,7 @@ def _fuse(
     prepared = bool(options.fixed or options.marks or made_constant)
     notes: dict[int, str] = {}
     undone: dict[Place, Undone] = {}
-    rewriter = Rewriter(
-        library.selected(options.target, options.only, options.skip),
-        options.target,
-        _loadability(options),
-        clock.stage,
-        options.excerpts,
-        costs.measured() if options.prefer == "speed" and options.target in ("onnxruntime", "native") else costs.Costs(()),
-        options.thorough,
-        options.thorough and bool(options.only),
-        recording=options.verify,
-        flushing=not (options.keep_subnormals or options.only),
-        simplifying=options.simplify and not options.only,
-        recurring=not (options.keep_loops or options.only),
-        numerics=options.numerics,
-        rounded=options.rounded,
-    )
+    rewriter = _rewriter(library, options, clock)
     for attempt in attempts(original, rewriter, options.opset, clock, notes):
         settled = settled_attempt(attempt, rewriter, reference, options, clock, None if prepared else opset_before, own_kernels)
         undone |= {one.rewrite.place: one for one in settled.undone}
@@ -202,21 +171,41 @@ def _fuse(
     return replace(result, output=output)
 
 
-def _without_runs(options: Options) -> Options:
-    """The options without changes that only a run of the model can verify. Raises UsageError where such a change is asked for."""
-    asked = {
-        "--no-verify": not options.verify,
-        "--bench": options.bench,
-        "--compare-ort": options.compare_ort,
-        "--inputs": options.inputs is not None,
-        "--target native": options.target == "native",
-        "--assume-provider": not options.providers,
-        "marked parts": bool(options.marks),
-        f"--opset {options.opset}": options.opset not in ("auto", "keep"),
-    }
-    if given := next((name for name, is_given in asked.items() if is_given), None):
-        raise UsageError(f"--sites-only does not run the model, and does not go with {given}", hint="leave one of the two out")
-    return replace(options, opset="keep", simplify=False, keep_subnormals=True)
+def _reference(model: Path, options: Options, clock: Clock) -> Reference:
+    """The original, as the options want it verified."""
+    return Reference(
+        model,
+        providers=options.providers,
+        seed=options.seed,
+        rtol=options.rtol,
+        atol=options.atol,
+        shapes=options.shapes,
+        inputs=options.inputs,
+        fixed=options.fixed,
+        constant_initializers=options.constant_initializers,
+        fix_overflows=options.fix_overflows,
+        progress=clock.progress,
+    )
+
+
+def _rewriter(library: Library, options: Options, clock: Clock) -> Rewriter:
+    """Rewrites a model as the options want it."""
+    return Rewriter(
+        library.selected(options.target, options.only, options.skip),
+        options.target,
+        _loadability(options),
+        clock.stage,
+        options.excerpts,
+        costs.measured() if options.prefer == "speed" and options.target in ("onnxruntime", "native") else costs.Costs(()),
+        options.thorough,
+        options.thorough and bool(options.only),
+        recording=options.verify,
+        flushing=not (options.keep_subnormals or options.only),
+        simplifying=options.simplify and not options.only,
+        recurring=not (options.keep_loops or options.only),
+        numerics=options.numerics,
+        rounded=options.rounded,
+    )
 
 
 def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None:
