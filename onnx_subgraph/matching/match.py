@@ -15,6 +15,7 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.term import Static
 from onnx_subgraph.matching.failure import Kind
+from onnx_subgraph.matching.state import Visited
 
 Binding = ir.Value | np.ndarray | ir.Attr | Static | None
 """The value bound to a name of a pattern:
@@ -38,7 +39,7 @@ class Match:
     nodes: the matched nodes in topological order, including skipped transparent ones (Identity, Dropout).
     chosen: for every Either or optional name (by the `id` of its term), the index of the matched alternative.
     doubles: values that other nodes compute from inner values of the match → the equal result of the match.
-    spans: the matched nodes with the part of the pattern that each matched; empty for a region. A node may be there twice.
+    visited: the matched nodes with the part of the pattern that each matched; empty for a region. A node may be there twice.
     part: whether it is inside another match of its pattern; it is used if the larger one cannot be replaced.
     selector: for a region, the Python selector that chose it (`onnx_subgraph.regions.selector.Selector`).
     A region binds `x0`, `x1`, … to its inputs and `y0`, `y1`, … to its outputs; the latter are its roots.
@@ -54,7 +55,7 @@ class Match:
     selector: object = None
     doubles: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
     part: bool = False
-    spans: tuple[tuple[tuple[ir.Node, ...], Span | None], ...] = ()
+    visited: Visited = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
-"""The lines of a pattern that matched before a failure, with their nodes as text, for a report."""
+"""Group matched nodes by the lines of the pattern file that matched them, for a report."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
@@ -13,15 +15,24 @@ from onnx_subgraph.model.dimension_names import outer
 from onnx_subgraph.operators.names import operator_of
 
 
-def seen_lines(view: View, visited: Visited) -> tuple[SeenLine, ...]:
-    """The lines that nodes matched, in the order of the files. A node that several lines matched is in each."""
+def by_line(visited: Visited) -> Iterator[tuple[str, int, str, set[ir.Node]]]:
+    """File, number, text without indentation, and nodes of each line that matched nodes, in the order of the files.
+
+    A node that several lines matched is in each.
+    """
     found: dict[tuple[str, int], tuple[str, set[ir.Node]]] = {}
     for nodes, span in visited:
         if span is not None:
             found.setdefault((span.file, span.line), (span.text.strip(), set()))[1].update(nodes)
+    for file, number in sorted(found):
+        yield file, number, *found[file, number]
+
+
+def seen_lines(view: View, visited: Visited) -> tuple[SeenLine, ...]:
+    """The lines that nodes matched before a failure, with the nodes as text."""
     return tuple(
         SeenLine(file, number, text, tuple(map(_seen, sorted(nodes, key=lambda node: view.position.get(node, -1)))))
-        for (file, number), (text, nodes) in sorted(found.items(), key=lambda item: item[0])
+        for file, number, text, nodes in by_line(visited)
     )
 
 

@@ -173,7 +173,7 @@ def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any
             said=lambda: read_elsewhere(view, value, user),  # noqa: B023
         )
         return None
-    return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen, doubles=doubles, spans=tuple(state.visited()))
+    return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen, doubles=doubles, visited=tuple(state.visited()))
 
 
 def _doubles(view: View, node: ir.Node | None, provided: Collection[ir.Value]) -> dict[ir.Value, ir.Value]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.matching.match import Match
+from onnx_subgraph.matching.seen import by_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +20,10 @@ class MatchedLine:
 
 
 def matched_lines(match: Match, nodes: Iterable[ir.Node]) -> tuple[MatchedLine, ...]:
-    """The lines that nodes matched, in the order of the files: the pattern's, and that of the formulas that it uses.
+    """The lines of the pattern's file, and of the formulas that it uses, which matched these nodes (`by_line`).
 
-    nodes: those of the excerpt, in its order; constants have no step. A node that several lines matched counts for each.
+    nodes: those of the excerpt, in its order; constants have no step.
     """
     place = {node: number for number, node in enumerate(node for node in nodes if node.op_type != "Constant")}
-    found: dict[tuple[str, int], tuple[str, set[int]]] = {}
-    for visited, span in match.spans:
-        steps = {place[node] for node in visited if node in place}
-        if span is not None and steps:
-            found.setdefault((span.file, span.line), (span.text.strip(), set()))[1].update(steps)
-    own = str(match.pattern.file)
-    order = sorted(found, key=lambda line: (line[0] != own, line))
-    return tuple(MatchedLine(text, tuple(sorted(steps))) for text, steps in map(found.__getitem__, order))
+    lines = ((text, sorted(place[node] for node in matched if node in place)) for _, _, text, matched in by_line(match.visited))
+    return tuple(MatchedLine(text, tuple(steps)) for text, steps in lines if steps)
