@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching.origin import REPLACES, label
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim
-from onnx_subgraph.model.nested import reads
+from onnx_subgraph.model.nested import reads, within
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
 from onnx_subgraph.model.surgery import remove, replace
 from onnx_subgraph.regions.ground import PATTERN
@@ -74,7 +74,7 @@ def make_recurrent(
     """
     constants = Constants(model)
     opset = model.opset_imports.get("", 0)
-    nodes = [node for graph in (model.graph, *model.graph.subgraphs()) for node in graph]
+    nodes = [node for graph in within(model.graph) for node in graph]
     loops = [node for node in nodes if node.op_type == "Loop" and not node.domain]
     outline = Outline(model) if loops else None
     found: list[Recurrent] = []
@@ -84,7 +84,7 @@ def make_recurrent(
         if outline is None or loop is None or any(loop.is_refused_by(provider, opset) for provider in loadability):
             continue
         if admits(loop.place(outline)):
-            gone.update((loop.body, *loop.body.subgraphs()))
+            gone.update(within(loop.body))
             found.append(loop.replaced(outline, constants, opset, record))
     return tuple(found)
 

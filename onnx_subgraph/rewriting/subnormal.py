@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.nested import within
 from onnx_subgraph.operators.names import OWN_DOMAIN
 
 _BLOCK = 1 << 18
@@ -64,7 +65,7 @@ def flush(model: ir.Model, counts: Counts | None = None) -> tuple[Flushed, ...]:
 
 def _weights(model: ir.Model) -> Iterator[ir.Value]:
     """The constants that are read only as weights of products."""
-    inputs = {value for graph in (model.graph, *model.graph.subgraphs()) for value in graph.inputs}
+    inputs = {value for graph in within(model.graph) for value in graph.inputs}
     for node in model.graph.all_nodes():
         for value in (node.inputs[index] for index in _positions(node) if index < len(node.inputs)):
             if value is None or value in inputs or value.is_graph_output() or not _is_stored(value):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.nested import within
 from onnx_subgraph.rewriting.cutting import Cutting
 
 SIZES = (61, 59, 53, 47, 43, 41, 37)
@@ -69,5 +70,5 @@ def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
                 yield attribute.as_tensor()
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in within(model.graph):
         yield from (v.const_value for v in graph.initializers.values() if v.const_value is not None)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import copied
 
 STATED = 1e-3
@@ -29,7 +30,7 @@ def planted(model: ir.Model, names: Collection[str], error: float | None = None)
     """
     copy = copied(model)
     roots = (copy.graph, *(function.graph for function in copy.functions.values()))
-    graphs = [graph for root in roots for graph in (root, *root.subgraphs())]
+    graphs = [graph for root in roots for graph in within(root)]
     found = [(graph, v) for graph in graphs for node in graph for v in node.outputs if v.name in names]
     changed = [plant(graph, value, error) for graph, value in found]
     return copy if any(changed) else None

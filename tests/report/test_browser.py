@@ -141,6 +141,7 @@ def test_a_line_with_the_focus_marks_its_nodes_and_no_others(page: Browser) -> N
     count = page.ask("document.querySelectorAll('figure:has(.lines)')[0].querySelectorAll('.lines tbody tr').length")
     assert count > 1
     for line in range(1, count + 1):
+        assert page.ask(f"document.querySelectorAll('figure:has(.lines)')[0].querySelectorAll('.of-{line}').length") > 0
         page.ask(f"document.querySelector('figure:has(.lines) .at-{line}').focus()")
         assert drawn(page, line) == []
 
