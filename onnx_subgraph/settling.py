@@ -100,7 +100,7 @@ def _by_sites(
 
 
 def _not_blamed(check: SiteCheck) -> SiteCheck:
-    """A check on drawn values. One that differs proves nothing: the values in the model can be special, such as equal halves."""
+    """The check, unknown instead of wrong: a fusion can rely on the model's own values, such as rows with equal halves."""
     if not check.wrong:
         return check
     return replace(check, accuracy=None, unknown="its result differs on drawn values, and the model was not run to try its own")

@@ -1,7 +1,7 @@
 """Find the parts that only some places have: items of a sum or product that are optional in the formula.
 
-Places of two units are places of one formula if the second unit is the first without such items. An item that is left alone in a
-sum or product stands for the whole of it.
+Two units have one formula if the second unit is the first one without such items. If only one item of a sum or product is left,
+it replaces the sum or product.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MOST_TRIED = 200
 class Family:
     """The places of one formula.
 
-    places: those with all parts first; their atoms are aligned. An atom without nodes stands for one that its place lacks.
-    optional: the items that some places lack, as (atom in the order of the first place, operand), operand -1 for the number of a
-    sum or product.
+    places: those with all items come first. Their atoms are aligned; an atom without nodes is absent at its place.
+    optional: the items that are absent at some places, as (number of the atom in the first place, number of the operand). The
+    operand -1 is the number of a sum or product.
     """
 
     places: tuple[Occurrence, ...]
@@ -38,14 +38,14 @@ class Family:
 
 
 def family(chosen: Sequence[Occurrence], others: Sequence[Sequence[Occurrence]]) -> Family:
-    """The places that were chosen, and those of other units that differ from them by optional items alone."""
+    """The chosen places, and those of other units that differ from them only by optional items."""
     kinds = Kinds()
     groups = {_cluster(kinds, group[0].in_order).kind: group for group in reversed((chosen, *others))}
     wanted = _cluster(kinds, chosen[0].in_order).kind
     best, lacking = chosen, dict[int, _Reduced]()
     for kind, group in groups.items():
         if not 0 <= len(group[0].atoms) - len(chosen[0].atoms) <= MOST_ITEMS:
-            continue  # each item that is left out takes at most its sum or product with it
+            continue  # leaving out an item removes at most one atom, its sum or product
         found = _lacking(kinds, group[0].in_order, frozenset(groups) - {kind})
         if (wanted == kind or wanted in found) and len(found) > len(lacking):
             best, lacking = group, found
@@ -55,7 +55,7 @@ def family(chosen: Sequence[Occurrence], others: Sequence[Sequence[Occurrence]])
 
 @dataclass(frozen=True, slots=True)
 class _Reduced:
-    """A unit without some items. atoms: number in the whole unit → atom. instead: number of an atom that is gone → its value."""
+    """A unit without some items. atoms: number in the whole unit → atom. instead: number of an absent atom → value."""
 
     removed: tuple[Slot, ...]
     atoms: Mapping[int, Atom]
@@ -68,7 +68,7 @@ def _cluster(kinds: Kinds, atoms: Sequence[Atom]) -> Cluster:
 
 
 def _lacking(kinds: Kinds, atoms: Sequence[Atom], wanted: frozenset[int]) -> dict[int, _Reduced]:
-    """Kind → the unit of `atoms` without some items, of the kinds that are wanted."""
+    """Kind → the unit of `atoms` without some items, for the wanted kinds."""
     items = list(_items(atoms))
     subsets = chain.from_iterable(combinations(items, count) for count in range(1, MOST_ITEMS + 1))
     found: dict[int, _Reduced] = {}
@@ -80,7 +80,7 @@ def _lacking(kinds: Kinds, atoms: Sequence[Atom], wanted: frozenset[int]) -> dic
 
 
 def _items(atoms: Sequence[Atom]) -> Iterator[Slot]:
-    """The items of sums and products that can be optional: a number, or a value from outside that is read once."""
+    """The items that can be optional: the number of a sum or product, or an outside value that is read once."""
     made = {value for atom in atoms for value in atom.results}
     reads = Counter(operand.value for atom in atoms for operand in atom.operands)
     for number, atom in enumerate(atoms):
@@ -93,7 +93,7 @@ def _items(atoms: Sequence[Atom]) -> Iterator[Slot]:
 
 
 def _without(kinds: Kinds, atoms: Sequence[Atom], removed: tuple[Slot, ...]) -> _Reduced | None:
-    """The unit without these items; None where a sum or product would have none."""
+    """The unit without these items; None if a sum or product would be empty."""
     kept: dict[int, Atom] = {}
     instead: dict[ir.Value, Operand] = {}
     gone: dict[int, ir.Value] = {}

@@ -1,7 +1,7 @@
 """Find the axes of rearrangements that are the same: they get one name in a formula.
 
-Two axes are the same when a computation makes their sizes equal: an elementwise operator or a MatMul reads both. Sizes that are
-equal by chance make no two axes the same. An axis of size 1 may be broadcast, so it is the same as no other.
+Two axes are the same if a computation requires equal sizes, as an elementwise operator or a MatMul does of its operands. Sizes
+that are equal by chance do not count. An axis of size 1 can be broadcast, so it is never the same as another.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Parts
 from onnx_subgraph.operators import is_elementwise
 
 _KEEPING = frozenset({"Softmax", "LogSoftmax", "CumSum", "LayerNormalization", "RMSNormalization", "LpNormalization"})
-"""Operators whose result has the shape of the first operand; so it is of `Reduce*` but for the axes that become 1."""
+"""Operators whose result has the shape of the first operand. `Reduce*` also keeps its axes, if it keeps the rank."""
 Axis = tuple[int, ...]
 """The classes of the parts of an axis, the outermost first."""
 
 
 def shared_axes(atoms: Sequence[Atom]) -> dict[tuple[int, int], int]:
-    """(number of an atom that is a rearrangement, number of one of its parts) → a number that is equal for the same axis."""
+    """(number of a rearrangement among the atoms, number of one of its parts) → the class of its axis."""
     axes = _Axes()
     for number, atom in enumerate(atoms):
         axes.add(number, atom)
@@ -80,7 +80,7 @@ class _Axes:
         return self._parent[-1]
 
     def _rearranged(self, number: int, layout: Layout, source: Sequence[Axis]) -> list[Axis]:
-        """The axes of the result. A part of an axis that was known as a whole is new."""
+        """The axes of the result. A part is new if its axis was known only as a whole."""
         for axis, parts in zip(source, layout.before, strict=True):
             known = [self._sizes[kind] for kind in axis] == [layout.sizes[part] for part in parts]
             kinds = axis if known else tuple(self._new(layout.sizes[part]) for part in parts)
@@ -88,7 +88,7 @@ class _Axes:
         return [tuple(self.parts[number, part] for part in parts) for parts in layout.after]
 
     def _meet(self, result: ir.Value, operands: Sequence[Sequence[Axis]]) -> None:
-        """Axes of operands at the same place, counted from the back, are the same, and are that of the result."""
+        """Make the axes of the operands, aligned from the back, the same as those of the result."""
         axes = self._axes(result)
         if axes is None:
             return

@@ -224,7 +224,7 @@ class _Writer:
         return " -> ".join(" ".join(_axis(axis, name) for axis in way) for way in (layout.before, layout.after))
 
     def axis(self, kind: int, turn: int) -> str:
-        """The letter of an axis, or of the next equal one in a rearrangement: queries and keys of self-attention are as long."""
+        """The letter of an axis. turn: 0, or 1 and more for equal axes of one rearrangement, such as those of scores."""
         place = self.of_axis.setdefault((kind, turn), len(self.of_axis))
         times, letter = divmod(place, len(_AXES))
         return f"{_AXES[letter]}{times + 1 if times else ''}"

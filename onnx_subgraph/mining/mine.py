@@ -171,8 +171,8 @@ def _part(some: int, whole: int) -> float:
 def generalised(found: Sequence[Occurrence], optional: Collection[Slot] = ()) -> Formula:
     """The formula of occurrences of one unit: numbers that differ have names, and what others read anywhere is a result.
 
-    optional: items of sums and products, by the order of the first occurrence, that some occurrences lack. An atom without nodes
-    is one that its occurrence lacks; what it has as a result stands for it.
+    optional: the items of sums and products that are absent in some occurrences, numbered as in the first one. An atom without
+    nodes is absent in its occurrence; its result is the value in its place.
     """
     first = found[0]
     order = [first.atoms.index(atom) for atom in first.in_order]
@@ -183,7 +183,7 @@ def generalised(found: Sequence[Occurrence], optional: Collection[Slot] = ()) ->
 
 
 def _leaving(one: Occurrence) -> Iterator[tuple[int, int]]:
-    """The atoms, and numbers of their results, that others read. A value that stands for a lacking atom is that atom's."""
+    """The results that others read, as (atom, number). A value in the place of an absent atom counts as its result."""
     atoms = sorted(enumerate(one.atoms), key=lambda pair: not pair[1].nodes)
     made = {value: (i, n) for i, atom in atoms for n, value in enumerate(atom.results)}
     return (made[value] for value in one.leaving)

@@ -51,7 +51,7 @@ def on_drawn(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str
 
 
 def _of_shapes(model: ir.Model, sizes: Sizes) -> dict[str, Any]:
-    """The inputs that hold sizes, as shape inference knows them: a drawn target of a Reshape would not fit the other inputs."""
+    """The values of inputs that hold sizes, by shape inference. A drawn target of a Reshape would not fit its operand."""
     sizes = known(model.graph.inputs, sizes)
     found: dict[str, Any] = {}
     for value in model.graph.inputs:
