@@ -1,12 +1,12 @@
-"""Real programs from PyPI that use onnxruntime and know nothing of us, as they are, and under `onnx-subgraph run` and the hook.
+"""Runs programs from PyPI that use onnxruntime, unchanged: plain, under `onnx-subgraph run`, and under the hook.
 
     python -m venv there
     there/bin/pip install 'onnx-subgraph[openvino]' rapidocr-onnxruntime silero-vad magika waitress
     there/bin/python benchmarks/applications.py [--rounds 3] [--page benchmarks/applications.md]
 
-Their models come in their wheels. Each program of benchmarks/applications prints what it found, which has to be the same, and the
-median milliseconds of one use. All ways run in turn in each round, on one core, with a cache of their own that is empty at first.
-The hook is installed in the environment for the last way, and taken out again if it was not there before.
+The wheels of the programs contain the models. Each program in benchmarks/applications prints its results, which must be equal in
+all ways, and the median time of one use in milliseconds. In each round all ways run in turn on one core. Each way has its own
+cache, which is empty at first. The hook is installed for the last way, and removed afterwards if it was not there before.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Architectures of transformers, made small and exported by both of torch's exporters: is their attention found, and is it right?
+"""Exports small transformers of many architectures by both exporters of torch, and counts the attention that is found.
 
     pip install torch transformers onnxscript
     python benchmarks/architectures.py [--only 'g*'] [--models DIR] [--write]
 
-What a network calls is counted while it runs: each scaled dot-product attention and each Softmax over scores is one attention,
-each query or key that is turned one rotary embedding. `fuse` runs with its defaults, verification included, on the graphs as the
-exporters write them, with symbolic batch and length. Weights are random, so that nothing is downloaded.
+The calls of a network are counted while it runs. Each scaled dot-product attention, and each Softmax over scores, is one
+attention. Each rotated query or key is one rotary embedding. `fuse` runs with its defaults, including verification, on the
+unchanged exports, with symbolic batch and length. Weights are random, so nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The graphs of attention that `operator_costs.py` measures, as exporters write them: behind the projections, before the next.
+"""The graphs of attention that `operator_costs.py` measures, as exporters write them, without the projections.
 
-`N` heads of 64, `H` = 64 · `N`. Masks are those that exports have: none, an additive one for padding (one row for all queries),
-an additive causal one; scales those of eager code (a quotient) and of torch's scaled_dot_product_attention (on query and key).
+`N` heads of 64, `H` = 64 · `N`. The masks are those of exports: none, an additive padding mask (one row for all queries), or an
+additive causal mask. The scales are those of eager code (a quotient) and of torch's scaled_dot_product_attention (a factor of
+query and key).
 """
 
 from __future__ import annotations

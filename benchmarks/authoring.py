@@ -1,12 +1,13 @@
-"""From a model to a pattern: units that no pattern knows are mined, written down, proved, and fused in both exporters' models.
+"""Mines units that no pattern knows, writes patterns for them, proves these, and fuses the exports of both exporters.
 
     pip install torch onnxscript
     python benchmarks/authoring.py [--only 'snake*'] [--write]
 
-`unknown_units.py` has the modules. Each network is exported by TorchScript and by dynamo, with symbolic batch and length. Of each
-export the rank of its unit in what `mine` finds is shown, whether the pattern that `new-pattern` writes of it proves as it was
-written, and in how many of the three places `fuse` makes it, in the same export and in that of the other exporter. Then the round
-trip: an instance of each built-in pattern is written down again. Last the processor time of `mine` in graphs of 100,000 nodes.
+`unknown_units.py` has the modules. TorchScript and dynamo export each network with symbolic batch and length. For each export
+the page shows the rank of the unit in the results of `mine`, whether the pattern that `new-pattern` writes proves without a
+change, and in how many of the three places `fuse` finds it, in this export and in the other exporter's. Then `new-pattern`
+writes a pattern for an instance of each built-in pattern. The last table has the processor time of `mine` on graphs of 100,000
+nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Holds a fused case against its original, by means of its own: onnx's checker and plain onnxruntime, not the tool's judge.
+"""Compares a fused case with its original by onnx's checker and plain onnxruntime, without the project's own verification.
 
-Valid is what the original was: a model that passed the checker, or opened in a session, has to do so afterwards. Equal is within
-2e-4 of the largest magnitude in float32 and 1e-2 in float16, on the case's feeds, optimisation off and on.
+If the original passed the checker, or opened in a session, the fused model must, too. Outputs are equal if they differ by at most
+2e-4 of the largest magnitude in float32, or 1e-2 in float16, on the feeds of the case, with and without optimisation.
 """
 
 from __future__ import annotations

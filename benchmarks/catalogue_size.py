@@ -1,9 +1,9 @@
-"""Counts the catalogue: its files, patterns, lines of formulas, and alternatives that the language makes needless.
+"""Counts the catalogue: its files, patterns, lines of formulas, and needless alternatives.
 
     python benchmarks/catalogue_size.py
 
-Two alternatives of a formula, `p | q`, are needless where one is the other with an optional operand left out (`b?` says both),
-with a call written as its synonym, or with its operands in another order. The command ends with 1 where there is one.
+Two alternatives of a formula, `p | q`, are needless if one is the other without an optional operand (`b?` says both), with a
+synonym of a call, or with its operands in another order. The command exits with 1 if there is one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Times convolutions by the means of kernels/ against onnxruntime's, in whole models: whether a kernel of our own would pay.
+"""Measures whether a convolution kernel of our own would pay: a prototype against onnxruntime's, in whole models.
 
     python benchmarks/convolution.py MODEL.onnx[@INPUT=1x3x320x320]… [--rounds 20] [--write]
 
-A model is fused first. onnxruntime runs it with all its optimisations and a profile, in its blocked layout and with the
-activations that it fuses; between its runs the prototype (convolution.c) computes each of the model's convolutions with bias,
-activation and residual, on arrays that are in the cache, with AVX-512 and with AVX2. All use one thread, and each convolution
-counts with its quickest run. The prototype is held against onnxruntime's Conv for every shape.
+Each model is fused first. onnxruntime runs it with all optimisations and a profile, in its blocked layout and with the
+activations that it fuses. Between these runs the prototype (convolution.c) computes each convolution of the model with bias,
+activation and residual, on arrays in the cache, with AVX-512 and with AVX2. Everything uses one thread. The fastest run of each
+convolution counts. For every shape the prototype's results are compared with those of onnxruntime's Conv.
 """
 
 from __future__ import annotations

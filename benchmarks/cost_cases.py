@@ -1,7 +1,7 @@
-"""The graphs that `operator_costs.py` measures: what an exporter writes, for each operator that a pattern emits.
+"""The graphs that `operator_costs.py` measures: for each operator that a pattern emits, what an exporter writes.
 
-A graph is ONNX's text form with `$b` and the like for the sizes. Sizes in lower case stay symbols of the model and are those of
-the feeds; those in capitals are written into it. Inputs in capitals become initializers, because kernels prepare constants.
+A graph is ONNX's text form, with `$b` and the like for the sizes. Sizes in lower case stay symbolic in the model, and the feeds
+have them. Sizes in capitals are written into the model. Inputs in capitals become initializers: kernels prepare constants.
 """
 
 from __future__ import annotations

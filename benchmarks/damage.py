@@ -1,10 +1,10 @@
-"""Gives damaged models and pattern files to the command line: each is answered by an exit code and at most one message.
+"""Runs the command line on damaged models and pattern files. Each run must end with an exit code and at most one message.
 
     python benchmarks/damage.py [--files 2000] [--seed 0] [--jobs 2]
-    python benchmarks/damage.py --seed 0 --file 4711             this one again
+    python benchmarks/damage.py --seed 0 --file 4711             repeat one file
 
-Files are made of the sample models and the built-in patterns: bytes flipped, cut and repeated, fields of the protobuf set to
-something else, words of the YAML replaced. A worker has 60 seconds and 8 GiB of address space for a file.
+The files are made from the sample models and the built-in patterns: bytes are flipped, cut or repeated, fields of the protobuf
+are changed, or words of the YAML are replaced. A worker has 60 seconds and 8 GiB of address space for a file.
 """
 
 from __future__ import annotations

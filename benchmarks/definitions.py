@@ -1,12 +1,11 @@
-"""Fuses ONNX's own node tests and writes `benchmarks/definitions.md`: which definitions are turned back into their operator.
+"""Fuses ONNX's own node tests and writes `benchmarks/definitions.md`: which definitions become their operator again.
 
     python benchmarks/definitions.py [--jobs 2] [--only NAME-GLOB]
 
-ONNX publishes what its operators mean as tests of one node each, and for operators that it defines by others (their function
-bodies) the same test with the body in the place of the node, named `*_expanded`. Where onnxruntime runs the operator as one
-node, the body should become that node again. Each model is fused in a child process (`workers.py`) with the inputs of its test,
-and what was written is held against the original by this file's own means: plain onnxruntime, optimisation off for the
-original, off and on for the written model.
+ONNX publishes tests of one node each. For an operator with a function body there is a second test, `*_expanded`, with the body in
+place of the node. If onnxruntime runs the operator as one node, the body should become that node again. A child process
+(`workers.py`) fuses each model with the inputs of its test. The written model is then compared with the original by this file
+alone: plain onnxruntime, without optimisation for the original, with and without for the written model.
 """
 
 from __future__ import annotations

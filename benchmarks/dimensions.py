@@ -1,4 +1,4 @@
-"""Renames the symbolic dimensions of a model, as an exporter with other habits would have named them."""
+"""Renames the symbolic dimensions of a model, as other exporters would name them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The threads of a program that runs a model with many engines, by who runs them, and with one pool for all sessions.
+"""Counts the threads of a program that runs a model with many engines, by runtime, and with one pool for all sessions.
 
     python benchmarks/engine_threads.py [MODEL]
 
-Each row is a process of its own, which cuts the model (gpt2 of the samples) into pieces, runs it, and counts its threads
-(Linux, /proc/self/task). The last row is what stands in the way of a pool by default: onnxruntime refuses sessions that want
-threads of their own once there is one, and those are the program's.
+Each row is a separate process. It cuts the model (by default gpt2 of the samples) into engines, runs it, and counts its threads
+(Linux, /proc/self/task). The last row shows why one pool is not the default: once it exists, onnxruntime refuses sessions that
+have threads of their own, and the program's sessions do.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""The latency of partitioned models beside plain onnxruntime, and beside the backend used directly.
+"""Measures the latency of partitioned models against plain onnxruntime and against the backend used directly.
 
     python benchmarks/engines.py MODEL... [--rounds 40] [--threads 1] [--page benchmarks/engines.md]
 
-One process, all variants in turn in each round, on inputs as verification draws them. *direct* is OpenVINO's own API on the model
-file, with the shapes of the inputs; *whole* an `EngineSession` of the model as `partition --backend openvino` leaves it; *pieces*
-the same with operators denied that most networks have, so that onnxruntime runs between several engines; *all pieces* the
-same with `--gain inf`, so that every region is one, whatever it costs. A ratio below 1 is
-faster. With one thread it is processor time, which other processes do not add to. All outputs are compared with plain
-onnxruntime's. Needs the extra `openvino`.
+All variants run in one process, in turn in each round, on inputs that verification draws:
+
+* *direct*: OpenVINO's own API on the model file, with the shapes of the inputs;
+* *whole*: an `EngineSession` of the model that `partition --backend openvino` writes;
+* *pieces*: the same without operators that most networks have, so that onnxruntime runs between several engines;
+* *all pieces*: the same with `--gain inf`, so that every region is an engine, whatever it costs.
+
+A ratio below 1 is faster than onnxruntime. With one thread the time is processor time, which other processes do not change. All
+outputs are compared with those of plain onnxruntime. Needs the extra `openvino`.
 """
 
 from __future__ import annotations

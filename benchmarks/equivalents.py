@@ -1,7 +1,7 @@
-"""Which operators stand for the ones that onnxruntime's tests expect, and which of those are not offered yet.
+"""Equivalents of the operators that onnxruntime's tests expect, and those that this project does not offer yet.
 
-An equivalent computes the same in one kernel: a standard operator, or one that has swallowed more of the graph. What upstream
-fuses in the graph may also vanish from it, where a transpose or a scale is folded into a constant.
+An equivalent computes the same in one kernel. It is a standard operator, or one that covers more of the graph. Where a transpose
+or a scale is folded into a constant, the operator that onnxruntime fuses can also disappear.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""On what verdicts rest, and which planted errors are caught: writes `benchmarks/evidence.md`.
+"""Measures what verdicts rest on and which planted errors are caught, and writes `benchmarks/evidence.md`.
 
     python benchmarks/evidence.py FOLDER|MODEL... [--models 'bert*'] [--rows DIR] [--jobs 2]
 
-Each model is fused with all options at their defaults. Then an error is planted in the fused model at one of its sites, chosen at
-random: what comes out there is multiplied by 1 + δ, for δ from 1e-1 to 1e-6. It is caught where the site is shown to be wrong by
-itself, or an output of the model differs. Graphs of a FOLDER that has a `materialize.py` are given their weights by it.
+Each model is fused with default options. Then an error is planted in the fused model, at a fusion chosen at random: its result is
+multiplied by 1 + δ, for δ from 1e-1 to 1e-6. The error is caught if the check of this fusion alone fails, or if an output of the
+model differs. If a FOLDER has a `materialize.py`, it gives the graphs their weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Backends that begin to fail after a while, for benchmarks/serving.py: OpenVINO, and then something else."""
+"""Backends for benchmarks/serving.py that run OpenVINO at first and fail after a number of runs."""
 
 from __future__ import annotations
 

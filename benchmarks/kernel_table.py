@@ -1,8 +1,9 @@
-"""Makes `onnx_subgraph/operators/kernels.json`: for which floating types an execution provider has kernels of an operator.
+"""Writes `onnx_subgraph/operators/kernels.json`: for which float types an execution provider has kernels of an operator.
 
-The CPU's are read from the onnxruntime at hand, which must be the plain wheel. Those of CUDA and DirectML, for which a machine
-without them can't be asked, come from onnxruntime's own list: `python benchmarks/kernel_table.py OperatorKernels.md 1.21.0` takes
-docs/OperatorKernels.md of that release's source (the Debian source package onnxruntime has it as well); without it they stay.
+The table of the CPU is read from the installed onnxruntime, which must be the plain wheel. CUDA and DirectML cannot be asked on a
+machine without them. Their tables come from onnxruntime's own list: `python benchmarks/kernel_table.py OperatorKernels.md 1.21.0`
+reads docs/OperatorKernels.md of that release's source (the Debian source package onnxruntime has it as well). Without that
+argument these tables stay as they are.
 """
 
 from __future__ import annotations

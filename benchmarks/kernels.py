@@ -1,11 +1,11 @@
-"""Times our kernels against onnxruntime's, operator by operator: the kernel, and the nodes that it replaces.
+"""Measures our kernels against onnxruntime's, operator by operator: the fused operator, and the nodes that it replaces.
 
     python benchmarks/kernels.py [--only Linear] [--threads 1 2] [--seconds 2] [--write]
 
 All sessions of a row run in turn in one process, ours once for each instruction set of this processor. A ratio is our time over
-onnxruntime's, of lower quartiles, with the least and the most of parts of the runs; one thread is processor time, more are time
-by the clock. Products are said as a share of what as many threads reach in registers, other kernels as gigabytes a second, beside
-what copying as much memory reaches. `--write` writes kernels.md.
+onnxruntime's, of lower quartiles, with the minimum and maximum over parts of the runs. With one thread the time is processor
+time, with more it is wall time. Products show their share of the peak that as many threads reach in registers. Other kernels show
+gigabytes per second, beside the rate of copying as much memory. `--write` writes kernels.md.
 """
 
 from __future__ import annotations

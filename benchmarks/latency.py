@@ -1,12 +1,12 @@
-"""Times models as they are, as two other fusers make them, and as `fuse` makes them, and writes `benchmarks/latency.md`.
+"""Measures the latency of models: original, fused by two other tools, and fused by `fuse`. Writes `benchmarks/latency.md`.
 
     python benchmarks/latency.py CORPUS [--models 'bert*'] [--budget 20] [--rows DIR] [--cache DIR] [--threads N] [--write]
     python benchmarks/latency.py CORPUS --dims seq=512 …
     python benchmarks/latency.py MODEL.onnx… [--shape INPUT=1x128]…
 
-All four run in turn in one process, each in onnxruntime with all its optimisations and the same number of threads, on feeds that
-verification draws; with one thread it is processor time, which other processes do not add to. The peers want packages that are
-no dependencies of the project, `pip install onnxscript torch`; without them their columns are empty.
+All four run in turn in one process. Each runs in onnxruntime with all optimisations and the same number of threads, on feeds that
+verification draws. With one thread the time is processor time, which other processes do not change. The other tools need packages
+that are not dependencies of the project: `pip install onnxscript torch`. Without them their columns are empty.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What `latency.py` measured, as a page: a row for each model, and how far that is from what is wanted.
+"""Writes the page of `latency.py`: a row for each model, and the distance from the goals.
 
-A number is how many times as fast as the original a model runs, so that more is better; the original is 1.
+A number is a speed relative to the original, so higher is better. The original is 1.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Prints all that `find` finds in models, one JSON list a line, so that the matches of two checkouts can be compared with diff.
+"""Prints everything that `find` finds in models, one JSON list a line, to compare two checkouts with diff.
 
     python benchmarks/matches.py MODEL… > matches.txt
 
-A line says the model, whether it is a match, a part of one, a near miss, or a place where the search was given up, and all that
-is known of it. A faster or smaller matcher prints the same lines.
+A line has the model, the kind (a match, part of a match, a near miss, or an abandoned search), and all that is known about it. A
+faster or smaller matcher prints the same lines.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Prints what matching costs: 10,000 nodes against the whole catalogue, growth to 100,000 nodes, and growth to 300 patterns.
+"""Measures matching: 10,000 nodes against the whole catalogue, growth to 100,000 nodes, and growth to 300 patterns.
 
     python benchmarks/matching.py [--nodes 10000] [--runs 5]
 
-The graph is the sample models, which real exporters wrote, side by side and again and again. A second one has no node that is not
-part of a fusion, spelled out: both normalizations, attention, GELU, SwiGLU, convolutions; it is denser than any model. Times
-are seconds of processor time of `find` alone, which runs on one core: median (least to most). Calls of functions are the same on
-every machine: where they grow more slowly than the time does, what grows is the time to fetch from a larger memory.
+The first graph consists of the sample models, which exporters wrote, repeated side by side. In the second graph every node is in
+a fusion: both normalizations, attention, GELU, SwiGLU, convolutions. It is denser than any model. Times are seconds of
+processor time of `find` alone, which runs on one core: median (minimum to maximum). The number of function calls is the same on
+every machine. Where it grows more slowly than the time, access to a larger memory takes the rest.
 """
 
 from __future__ import annotations

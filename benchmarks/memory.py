@@ -1,9 +1,9 @@
-"""Peak memory of fusing a model with 2.5 GB of external weights: `python benchmarks/memory.py`.
+"""Measures the peak memory of fusing a model with 2.5 GB of external weights: `python benchmarks/memory.py`.
 
-Makes a chain of blocks (LayerNorm and erf-GELU spelled out around large MatMuls) whose weights lie in one data file, runs the
-command line on it without verification in a child process, and prints the child's peak resident memory and whether the weights
-were written again. The data file is sparse but for its first megabytes: nothing of it should be read, and a page
-of a hole that is read counts like any other.
+Makes a chain of blocks (LayerNorm and erf-GELU in primitive operators, around large MatMuls) with its weights in one data file.
+Runs the command line on it without verification in a child process. Prints the peak resident memory of the child, and whether the
+weights were written again. The data file is sparse except for its first megabytes. Nothing of it should be read, and a page of a
+hole that is read counts like any other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What models repeat and no pattern covers, by its share of the time: `mine --profile` over a folder, and each model by itself.
+"""Lists repeated subgraphs that no pattern covers by their share of the time: `mine --profile` over a folder, and each model.
 
     python benchmarks/mined.py FOLDER [--write]
 
-Writes benchmarks/mined.md. A unit's share of the time bounds what a pattern for it can gain, if its nodes took no time at all.
+Writes benchmarks/mined.md. The share of a unit is the most that a pattern for it can save.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Times models as they are, fused for onnxruntime, and fused for our library of kernels, and writes `benchmarks/native.md`.
+"""Measures models: original, fused for onnxruntime, and fused for our library of kernels. Writes `benchmarks/native.md`.
 
     python benchmarks/native.py CORPUS [--models 'bert*'] [--budget 20] [--threads 1 2] [--rows DIR] [--write [FILE]]
 
-All of a model run in turn in one process, in onnxruntime with all its optimisations and the same number of threads: the original,
-the fused one, and the native one with the library and without, and with products that may be rounded to bfloat16; OpenVINO
-besides, where it is installed. The process sees the best instruction set of this processor, or an older one, and so does all in
-it; where the system does not hide instruction sets, only our library is held to older ones. A ratio is a model's time over the
-original's, so that less is better, with its least and most in five parts of the run.
+All variants of a model run in turn in one process, in onnxruntime with all optimisations and the same number of threads: the
+original, the fused model, and the native model with the library, without it, and with products rounded to bfloat16; also
+OpenVINO, if it is installed. The process sees the newest instruction set of this processor or an older one, and so do all
+libraries in it. Where the system cannot hide instruction sets, only our library is limited. A ratio is a model's time over the
+original's, so lower is better, with the minimum and maximum over five parts of the run.
 """
 
 from __future__ import annotations

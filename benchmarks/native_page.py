@@ -1,4 +1,4 @@
-"""The page of `native.py`."""
+"""Writes the page of `native.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Networks of transformers, small and with random weights, and what makes ONNX models of them.
+"""Small transformers with random weights, and their export to ONNX.
 
-A kind of network says which class of transformers builds it and what it reads; `exported` makes the network, counts what one
-forward pass calls, and writes the model. Needs torch, transformers and onnxscript.
+A kind of network names the class of transformers that builds it, and its inputs. `exported` makes the network, counts the calls
+of one forward pass, and writes the model. Needs torch, transformers and onnxscript.
 """
 
 from __future__ import annotations

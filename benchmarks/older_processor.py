@@ -1,4 +1,4 @@
-"""The environment in which a process sees an older processor than there is, so that all its libraries choose code for that."""
+"""The environment of a process that sees an older processor, so that all libraries choose code for that one."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Measures what each fused operator costs: `onnx_subgraph/rewriting/operator_costs.json`, by which `fuse` chooses, and a page.
+"""Measures the cost of each fused operator and writes `onnx_subgraph/rewriting/operator_costs.json`, which `fuse` reads.
 
     python benchmarks/operator_costs.py [--only ID-GLOB…] [--provider EP] [--threads 1 2] [--seconds 0.2]
 
-The fused graph runs in turn with the unfused one, that once with all of onnxruntime's own fusions and once without: which of them
-it makes at a site depends on what is around. Ratios are of the quickest of several rounds, beside them the least and the most,
-because what else the machine does can only lengthen a run. With one thread it is processor time.
+The fused graph runs in turn with the unfused one, the latter both with and without onnxruntime's own fusions, because the
+neighbours of a place decide which of these onnxruntime makes. A ratio is of the fastest of several rounds, with the minimum and
+maximum: other processes can only make a run longer. With one thread the time is processor time. The command also writes a page.
 """
 
 from __future__ import annotations

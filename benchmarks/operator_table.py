@@ -1,7 +1,7 @@
-"""Makes `onnx_subgraph/operators/contrib.json`: the schemas of the operators that onnxruntime brings beyond the ONNX standard.
+"""Writes `onnx_subgraph/operators/contrib.json`: the schemas of onnxruntime's operators beyond the ONNX standard.
 
-Run it after raising the onnxruntime that the project is developed with: `python benchmarks/operator_table.py`. The table holds
-the domain com.microsoft and onnxruntime's own operators of the default domain, and the version of onnxruntime it was read from.
+Run `python benchmarks/operator_table.py` after raising the version of onnxruntime that the project is developed with. The table
+has the domain com.microsoft, onnxruntime's own operators of the default domain, and the version of onnxruntime.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Fuses onnxruntime's own fusion cases and writes `benchmarks/ort_cases.md`: what is found, what rightly left alone, and why not.
+"""Fuses onnxruntime's own fusion tests and writes `benchmarks/ort_cases.md`: what is found, what is left alone, and why.
 
     python benchmarks/ort_cases.py CASES [--jobs 2] [--only ID-GLOB]
 
-CASES is a folder with `cases.json` and `models/`. Each case is fused in a child process and then held against the original by
-this file's own means: plain onnxruntime, optimisation off for the original, off and on for the fused model, the case's feeds.
+CASES is a folder with `cases.json` and `models/`. Each case is fused in a child process, and then compared with the original by
+this file alone: plain onnxruntime on the feeds of the case, without optimisation for the original, with and without for the fused
+model.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How near a runtime with kernels of its own comes to onnxruntime and to the truth, and what errors planted in it are seen.
+"""Compares a runtime with other kernels with onnxruntime and with float64, and plants errors in it.
 
     python benchmarks/other_kernels.py MODEL... [--page benchmarks/other_kernels.md]
 
-Each model is given to OpenVINO whole. *noise* is how much of the bound that holds for a fusion its outputs take, held against
-onnxruntime's; *truth* how much of the bound that onnxruntime's own distance from a float64 evaluation of the model gives.
-Verification refuses what is over 1 in both. Then errors are planted in what OpenVINO is given: one weight in the middle of the
-network is multiplied by 1 + δ, or one attribute is wrong. Needs the extra `openvino`.
+OpenVINO runs each model as a whole. *noise* is the largest difference from onnxruntime's outputs, as a share of the bound of a
+fusion. *truth* is the same as a share of the bound that follows from onnxruntime's own distance from a float64 evaluation.
+Verification refuses what is over 1 in both. Then errors are planted in OpenVINO's model: one weight in the middle of the network
+is multiplied by 1 + δ, or one attribute is wrong. Needs the extra `openvino`.
 """
 
 from __future__ import annotations

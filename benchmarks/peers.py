@@ -1,6 +1,6 @@
-"""How other tools rewrite a model, each with its defaults, as a command for a process of its own.
+"""Commands by which other tools rewrite a model with their defaults, each in a process of its own.
 
-The interpreter is one of an environment with them: `pip install onnxslim onnxsim onnxscript onnxruntime sympy torch`.
+The interpreter belongs to an environment with these tools: `pip install onnxslim onnxsim onnxscript onnxruntime sympy torch`.
 """
 
 from __future__ import annotations

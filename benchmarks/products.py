@@ -1,4 +1,4 @@
-"""What a model's products with weights take of its time: the part of it that no fusion makes shorter."""
+"""The share of a model's time in products with weights, which no fusion makes shorter."""
 
 from __future__ import annotations
 

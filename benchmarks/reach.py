@@ -1,10 +1,10 @@
-"""Fuses every graph of a corpus of real models and writes `benchmarks/reach.md`: what was found of what the network holds.
+"""Fuses every graph of a corpus of real models and writes `benchmarks/reach.md`: what was found of what the networks contain.
 
     python benchmarks/reach.py CORPUS [--models 'bert*'] [--jobs 2]
 
-CORPUS is a folder with `manifest.json`, `truth.json`, `materialize.py`, `feeds.py` and weight-stripped graphs NAME.onnx. Each
-model is made runnable in a temporary folder, fused in a child process, counted, loaded in plain onnxruntime, and compared with
-the original at the sizes and on the feeds of the manifest, independently of the verification that `fuse` does itself.
+CORPUS is a folder with `manifest.json`, `truth.json`, `materialize.py`, `feeds.py` and graphs NAME.onnx without weights. Each
+model gets weights in a temporary folder, is fused in a child process, counted, loaded in plain onnxruntime, and compared with the
+original at the sizes and on the feeds of the manifest. The verification of `fuse` takes no part in that.
 """
 
 from __future__ import annotations

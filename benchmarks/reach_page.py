@@ -1,6 +1,6 @@
-"""Writes what `reach.py` measured as a page to read: totals, one row a model, and the reason for each count that is short.
+"""Writes the page of `reach.py`: totals, one row a model, and the reason for each count that is too low.
 
-Rows come in, Markdown goes out; nothing is measured here. But for the seconds, equal models and versions give an equal page.
+This file reads rows and writes Markdown. It measures nothing. Except for the seconds, equal models and versions give equal pages.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Fuses models that others trained and published, and writes `benchmarks/real_models.md`: what is fused, checked, lost and won.
+"""Fuses published models with trained weights and writes `benchmarks/real_models.md`: what is fused, checked and gained.
 
     python benchmarks/real_models.py FOLDER SOURCES [--models 'ppocr*'] [--rows DIR] [--jobs 2] [--budget 5] [--peers PYTHON]
 
-FOLDER holds the models, NAME.onnx. SOURCES holds `models.json`, NAME → where the model comes from (`registry`, `package`,
-`version`) and what its inputs want, and `feeds.py`, whose `feeds(entry, session, seed)` draws feeds that fit an entry of it.
+FOLDER has the models, NAME.onnx. SOURCES has `models.json`, which maps NAME to the model's source (`registry`, `package`,
+`version`) and inputs, and `feeds.py`, whose `feeds(entry, session, seed)` draws feeds for an entry.
 
-Each model is fused in a child process of its own with all options at their defaults. Then, by this file's own means: the written
-model is held against the original, the model is fused again with its symbolic dimensions renamed, and once all are fused they are
-timed, one model after the other: in turn the original, the written model, what other tools make of it (PYTHON is an interpreter
-that has them, see `peers.py`), and the original in OpenVINO, where it is installed. The original is timed twice, which shows the
-noise. What convolutions, products and recurrences take of the written model is measured as well: no fusion makes that shorter.
+A child process fuses each model with default options. Then this file compares the written model with the original, and fuses the
+model again with renamed symbolic dimensions. When all models are fused, they are timed one after the other: the original, the
+written model, the results of other tools (PYTHON is an interpreter that has them, see `peers.py`), and the original in OpenVINO
+if it is installed, all in turn. The original is timed twice, which shows the noise. The time of convolutions, products and
+recurrences in the written model is measured as well: no fusion makes them faster.
 """
 
 from __future__ import annotations

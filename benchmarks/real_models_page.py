@@ -1,4 +1,4 @@
-"""Writes what `real_models.py` measured as a page to read. Rows come in, Markdown goes out; nothing is measured here."""
+"""Writes the page of `real_models.py`. This file reads rows and writes Markdown. It measures nothing."""
 
 from __future__ import annotations
 

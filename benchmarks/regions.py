@@ -1,9 +1,9 @@
-"""Prints what regions cost, whatever the shape of the graph: to grow, to find by a pattern, and to replace by functions.
+"""Measures what regions cost for graphs of several shapes: to grow, to find by a pattern, and to replace by functions.
 
     python benchmarks/regions.py [--nodes 100000] [--runs 3]
 
-Each line is a shape and what in it is elementwise. Times are seconds of processor time for so many nodes: median (least to most),
-and beside it how many times a graph of a tenth of the nodes takes, where 10 is linear; the two are timed by turns.
+A line has the shape of the graph and its elementwise part. Times are seconds of processor time: median (minimum to maximum). The
+ratio beside it is to the time of a graph with a tenth of the nodes, where 10 is linear. The two are timed in turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the time of a native model goes: by operator, beside what this processor can do."""
+"""The time of a native model by operator, beside what this processor can do."""
 
 from __future__ import annotations
 

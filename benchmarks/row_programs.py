@@ -1,10 +1,10 @@
-"""Says what share of a native model's time is left in regions that one pass over rows could compute.
+"""Measures the share of a native model's time in regions that one pass over rows could compute.
 
     python benchmarks/row_programs.py CORPUS [--models 'bert*'] MODEL.onnx… [--shape INPUT=1x128] [--cache DIR] [--write]
 
-A model is fused for our library of kernels and run with it, on one thread, with onnxruntime's profile; each node counts with its
-quickest run. A region is what is connected of the nodes that work element by element or along rows, and are no kernels of ours.
-Its share is a bound of what a row program could gain: one pass has to read what the region reads, and to write what it writes.
+A model is fused for our library of kernels, and runs with it on one thread with onnxruntime's profile. The fastest run of each
+node counts. A region is a connected set of nodes that work elementwise or along rows and are not kernels of ours. Its share is an
+upper bound of the gain: one pass still has to read the inputs of the region and write its outputs.
 """
 
 from __future__ import annotations

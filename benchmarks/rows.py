@@ -1,4 +1,4 @@
-"""Where the page of a benchmark is written, and its rows as they are measured: a run that is broken off leaves what it has."""
+"""Stores the rows of a benchmark as they are measured, so that an interrupted run keeps them, and writes its page."""
 
 from __future__ import annotations
 

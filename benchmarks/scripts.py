@@ -1,4 +1,4 @@
-"""Imports the Python files that come with a corpus, which is no package."""
+"""Imports Python files of a corpus, which is not a package."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A server that knows nothing of us, for benchmarks/serving.py: threads that answer requests of random lengths, one by one.
+"""A server for benchmarks/serving.py that uses plain onnxruntime: threads answer requests of random lengths.
 
     python benchmarks/server.py MODEL LENGTHS.npy ANSWERS.npz --axis seq --threads 4
 
-LENGTHS: one a request. ANSWERS: the first elements of what plain onnxruntime answers for each length; written where the file is
-missing, held against otherwise. Prints one JSON object.
+LENGTHS has one length for each request. ANSWERS has the first elements of plain onnxruntime's answer for each length. If the file
+is missing, it is written; otherwise answers are compared with it. Prints one JSON object.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A server under the hook: latency on random lengths, restarts, memory, and what it answers while a backend fails.
+"""Measures a server under the hook: latency on random lengths, restarts, memory, and answers while a backend fails.
 
     python benchmarks/serving.py MODEL --axis seq [--lengths 4..512] [--requests 2000] [--threads 4] [--rounds 3] [--page FILE]
 
-Each way is a process of its own (benchmarks/server.py, which knows nothing of us) under `onnx-subgraph run` or without it: plain
-onnxruntime, fused, with static schedules, with OpenVINO. The ways take turns, in an order that is drawn for each round, with one
-cache each that is empty in the first round; ratios are to plain of the same round. Then the faults of benchmarks/faulty.py: 200
-runs are right, and then the backend fails. Every answer is held against plain onnxruntime's for the same request.
+Each way is a process of its own (benchmarks/server.py) with or without `onnx-subgraph run`: plain onnxruntime, fused, with static
+schedules, with OpenVINO. In each round the ways run in a random order. Each has its own cache, which is empty in the first round.
+Ratios are to plain onnxruntime in the same round. Then the backends of benchmarks/faulty.py run: 200 runs are right, then they
+fail. Every answer is compared with that of plain onnxruntime for the same request.
 """
 
 from __future__ import annotations

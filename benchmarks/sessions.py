@@ -1,9 +1,9 @@
-"""What `onnx_subgraph.InferenceSession` costs at a program's start: the first time, and when the model is in the cache.
+"""Measures what `onnx_subgraph.InferenceSession` costs when a program starts: the first time, and with a full cache.
 
     python benchmarks/sessions.py MODEL... [--runs 5] [--page benchmarks/sessions.md]
 
-Each start is a process of its own that imports what it needs and makes one session; the starts with plain onnxruntime and those
-with a full cache take turns. A ratio of 1 means that the cache costs nothing.
+Each start is a process of its own that imports what it needs and makes one session. Starts with plain onnxruntime and with a full
+cache run in turn. A ratio of 1 means that the cache costs nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The memory that static schedules of a model take, with weights of their own and with those that they share.
+"""Measures the memory of a model's static schedules, with separate and with shared weights.
 
     python benchmarks/shared_weights.py MODEL --axis seq [--lengths 16,32,64,128]
 
-Each way is a process of its own, with an empty cache: a StaticSession with a schedule for each length. What is counted is the
+Each way is a process of its own with an empty cache: a StaticSession with a schedule for each length. The figure is the
 proportional set size of the process (Linux, /proc/self/smaps_rollup), which counts a page once however often it is mapped.
 """
 

@@ -1,12 +1,11 @@
-"""Fuses random graphs with planted patterns and traps, and holds each against its original: a differential campaign.
+"""Fuses random graphs with planted patterns and traps, and compares each with its original.
 
     python benchmarks/soundness.py [--graphs 10000] [--seed 0] [--jobs 2] [--time-limit SECONDS] [--write]
-    python benchmarks/soundness.py --seed 0 --graph 4711         this one again, with what was found
+    python benchmarks/soundness.py --seed 0 --graph 4711         repeat one graph, with what was found
 
-The same seed and the same patterns give the same graphs, and the same bytes after fusing. What is found wrong is printed and
-saved, reduced to the smallest model that shows it. Graphs with wrong patterns among the right ones are fused with verification,
-which has to undo what those did. `--write` puts the figures into `benchmarks/soundness.md`. The generator is
-in `tests/soundness`; the tool's own judge, its bounds and its feeds take no part.
+The same seed and patterns give the same graphs, and the same bytes after fusing. A wrong result is printed and saved, reduced to
+the smallest model that shows it. Some runs add wrong patterns; verification must undo these. `--write` writes
+`benchmarks/soundness.md`. The generator is in `tests/soundness`. The project's own verification takes no part in the comparison.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Measures what a command costs before the model does: processor time of small commands, and of many small models in one run.
+"""Measures the start of a command: processor time of small commands, and of many small models in one run.
 
     python benchmarks/startup.py [--rounds 5] [--models 300] [--jobs 2] [--write]
 
-The floor is a bare interpreter that imports numpy, onnx and onnxruntime and opens one session: no tool that runs models in Python
-takes less. Each command runs in a process of its own, in turn with the floor; what is shown are the medians of processor time, of
-all processes that a command starts, and of the ratios to the floor. Linux only, for the processes of processes are waited for.
+The floor is a bare interpreter that imports numpy, onnx and onnxruntime and opens one session. No tool that runs models in Python
+takes less. Each command runs in a process of its own, in turn with the floor. The figures are medians of processor time, with
+all child processes, and of the ratios to the floor. Linux only, because it has to wait for children of children.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The latency of static schedules beside plain onnxruntime, as ratios.
+"""Measures the latency of static schedules against plain onnxruntime, as ratios.
 
     python benchmarks/static.py MODEL... [--runs 40] [--threads 1] [--size seq=1]... [--page benchmarks/static.md]
 
-One process, all variants in turn in each round, inputs as `fuse` draws them but for what `--size` says of a dimension: *fused* is
-the general model of `onnx_subgraph.InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with
-`reuse_buffers=True` and its input arrays filled in place. A ratio below 1 is faster than onnxruntime with all its optimisation.
-With one thread it is processor time, which other processes do not add to. All outputs are compared.
+All variants run in one process, in turn in each round, on inputs that `fuse` draws; `--size` sets a dimension. *fused* is the
+general model of `onnx_subgraph.InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with
+`reuse_buffers=True` and its input arrays filled in place. A ratio below 1 is faster than onnxruntime with all optimisations. With
+one thread the time is processor time, which other processes do not change. All outputs are compared.
 """
 
 from __future__ import annotations

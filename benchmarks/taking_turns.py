@@ -1,4 +1,4 @@
-"""Times models in onnxruntime against each other: all of them in turn in one process, so that what disturbs one disturbs all."""
+"""Times models in onnxruntime in turn, in one process, so that a disturbance affects all of them."""
 
 from __future__ import annotations
 

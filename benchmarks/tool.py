@@ -1,11 +1,11 @@
-"""Times the tools themselves: what `fuse` takes to fuse a model and to prove it, beside what others take who prove nothing.
+"""Measures the tools themselves: `fuse` with its proof, beside other tools, which prove nothing.
 
     python benchmarks/tool.py --peers PYTHON [--corpus CORPUS] [--folder FOLDER] [--models 'bert*'] [--rounds 3] [--write]
 
-Five models, from 1 MB to 2.5 GB: two real ones of FOLDER, two networks of CORPUS with their weights, and one that is made here
-with its weights in a file beside it. Each tool runs as a process of its own, in turn with the others; what is shown is the
-median of the ratios, ours over theirs, of processor time, wall time and peak memory. PYTHON is the interpreter of an environment
-with the peers: `pip install onnxslim onnxsim onnxscript onnxruntime sympy torch`. `benchmarks/tool_page.py` writes the page.
+Five models from 1 MB to 2.5 GB: two real ones from FOLDER, two networks from CORPUS with weights, and one that is made here, with
+its weights in an external file. Each tool runs as a process of its own, in turn with the others. The figures are medians of
+ratios, ours over theirs, of processor time, wall time and peak memory. PYTHON is the interpreter of an environment with the other
+tools: `pip install onnxslim onnxsim onnxscript onnxruntime sympy torch`. `benchmarks/tool_page.py` writes the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `tool.py` measured, as lines and as the page `tool.md`."""
+"""Prints the rows of `tool.py` and writes its page, `tool.md`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Tunes models within an accuracy, times what comes of it beside OpenVINO, and writes `benchmarks/tuning.md`.
+"""Tunes models within an accuracy, times the results beside OpenVINO, and writes `benchmarks/tuning.md`.
 
     python benchmarks/tuning.py CORPUS|MODEL.onnx… [--accuracy 1e-2] [--budget 30] [--cache DIR] [--write]
 
-`tune` chooses for each model among fusions, our kernels with products rounded, and engines of OpenVINO in float32 and in what the
-processor has that is narrower, on the sizes that the corpus names, or the usual ones. The original in onnxruntime, what was tuned
-and the original in OpenVINO, in float32 and as it comes, then run in turn. Errors are those of the outputs from a float64
-evaluation. Of a corpus the ten transformers of `native.py` are taken.
+For each model `tune` chooses among fusions, our kernels with rounded products, and engines of OpenVINO in float32 and in the
+processor's narrower type, at the sizes that the corpus names, or at the usual ones. Then four ways run in turn: the original in
+onnxruntime, the tuned model, and the original in OpenVINO, in float32 and as it comes. Errors are those of the outputs against a
+float64 evaluation. Of a corpus the ten transformers of `native.py` are taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Counts the units of a network (LayerNorm, RMSNorm, GELU, SiLU, …) in a graph, whatever operator each is written as.
+"""Counts the units of a network (LayerNorm, RMSNorm, GELU, SiLU, …) in a graph, whatever operators compute them.
 
-What counts is the graph as it stands, so an operator that the exporter already wrote is as good as one that a fusion made.
-Nested bodies and the functions a model brings along count; the bodies of our own fused operators do not, their calls do.
+The count is of the graph as it is: an operator of the exporter counts like one that a fusion made. Nested bodies and functions of
+the model count. The bodies of our own fused operators do not count; calls of them do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Torch modules whose activation, normalization, attention or gate no pattern of the catalogue knows, each in three layers.
+"""Torch modules of three layers with an activation, normalization, attention or gate that no pattern of the catalogue knows.
 
-Every layer has a parameter of its own where the unit has one, and products with weights around it. The unit is the submodule
-`unit` of its layer, so that what the exporters record of modules says which nodes are its.
+Where the unit has a parameter, each layer has its own, and products with weights surround the unit. The unit is the submodule
+`unit` of its layer, so the module paths that exporters record say which nodes belong to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The ways in which files that onnxruntime loads break the letter of the ONNX specification.
+"""The ways in which files that onnxruntime loads break the ONNX specification.
 
-Read from the protobuf as it stands, nested bodies left out: what is counted is what a reader of the file has to get over.
+They are read from the protobuf, without nested bodies: what is counted is what a reader of the file has to tolerate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs one function over many tasks in child processes, so that a crash or an endless loop costs one task and not the run.
 
-A worker is used again for the next task unless it died, ran over its limit, or `fresh` asks for a new one each time (that
-bounds memory). What the function raises comes back as text: a benchmark of a tool reports tracebacks, it does not die of them.
+A worker takes the next task unless it died, exceeded its time limit, or `fresh` asks for a new worker for each task, which bounds
+memory. An exception of the function is returned as text, so that a benchmark reports it and goes on.
 """
 
 from __future__ import annotations

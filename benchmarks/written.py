@@ -1,4 +1,4 @@
-"""Holds a written model against its original without the project's own verification: by numbers, and by onnx's checker."""
+"""Compares a written model with its original by numbers and by onnx's checker, without the project's own verification."""
 
 from __future__ import annotations
 
