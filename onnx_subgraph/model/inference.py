@@ -179,7 +179,7 @@ def _merged(context: ShapeInferenceContext, inferred: ir.Shape | None, declared:
     """The inferred dimension where it is known, the declared one where inference had to create a symbol."""
     if inferred is None or declared is None:
         return inferred if declared is None else context.name_anonymous_dims_in_shape(declared)
-    if len(inferred) != len(declared):
+    if len(inferred) != len(declared) or all(isinstance(dim, int) for dim in inferred):
         return inferred
     return ir.Shape([_merged_dim(context, ours, theirs) for ours, theirs in zip(inferred, declared, strict=True)])
 
