@@ -96,16 +96,17 @@ def find(
     constants: Constants | None = None,
     thorough: bool = False,
     asked: bool = False,
+    parts: bool = True,
 ) -> Found:
     """All matches and near misses of `patterns` in `model`, whose shapes must be inferred (`infer_shapes`).
 
     thorough: also report near misses that the operators alone rule out. asked: the user asks about these patterns; also report
-    places without the rarest operator of a pattern.
+    places without the rarest operator of a pattern. parts: also look for matches inside a match of the same pattern.
     """
     constants = constants or Constants(model)
     normals = [normalise(p) for p in patterns if p.is_formula]
     matches: list[Match] = []
-    parts: list[Match] = []
+    inner: list[Match] = []
     misses: list[RawMiss] = []
     refused: list[NearMiss] = []
     given_up: list[GivenUp] = []
@@ -113,9 +114,9 @@ def find(
         for graph, owner, opsets in searched_graphs(model):
             view = View(graph, constants, opsets, owner)
             for normal in normals:
-                searched = _search(view, normal, thorough=thorough, asked=asked)
+                searched = _search(view, normal, thorough=thorough, asked=asked, parts=parts)
                 matches += searched.matches
-                parts += searched.parts
+                inner += searched.parts
                 misses += searched.misses
                 given_up += searched.given_up
             for pattern in patterns:
@@ -125,7 +126,7 @@ def find(
                     refused += not_kept
                 elif pattern.bodies:
                     matches += bodies_of(view, pattern)
-    return Found(tuple(matches), tuple(misses), tuple(refused), tuple(given_up), tuple(parts))
+    return Found(tuple(matches), tuple(misses), tuple(refused), tuple(given_up), tuple(inner))
 
 
 def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
@@ -138,7 +139,7 @@ def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.F
             yield graph, owner if graph is outer else graph, opsets
 
 
-def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool) -> _Searched:
+def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool, parts: bool) -> _Searched:
     """Search one graph for one pattern: matches, failed candidates, and where the search was bounded."""
     counts = view.count
     if not asked and not all(map(counts, needs(normal.primary))):  # the common case
@@ -148,13 +149,11 @@ def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool) -
         return _Searched((), (), tuple(_unlikely(view, normal, _present(normal, counts), set())) if asked else (), ())
     matcher = Matcher(view, normal)
     attempts = _Attempts(matcher)
-    failed = [
-        RawMiss(view, normal, anchor, candidate.node, thorough)
-        for anchor in start.anchors
-        for candidate in candidates(matcher, anchor)
-        if not attempts.match(candidate.roots)
-    ]
-    matches, parts = _by_size(attempts.matches)
+    found = [(anchor, candidate) for anchor in start.anchors for candidate in candidates(matcher, anchor)]
+    if not parts:
+        attempts.match_outer(root for _, candidate in found for root in candidate.roots)
+    failed = [RawMiss(view, normal, anchor, c.node, thorough) for anchor, c in found if not attempts.match(c.roots)]
+    matches, inner = _by_size(attempts.matches)
     covered = {node for match in attempts.matches for node in match.nodes}
     misses = [m for m in failed if m.node not in covered]
     if thorough:
@@ -164,7 +163,7 @@ def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool) -
     cut = (v for v in matcher.prefilter.cut_for(normal.structures.values()) if view.producer(v) not in covered)
     given_up = [*((v, steps) for v in attempts.given_up), *((v, _FACTORINGS) for v in cut)]
     bounded = tuple(_given_up(normal, value, reason) for value, reason in given_up)
-    return _Searched(tuple(matches), tuple(parts), tuple(misses), bounded)
+    return _Searched(tuple(matches), tuple(inner), tuple(misses), bounded)
 
 
 class _Attempts:
@@ -182,6 +181,17 @@ class _Attempts:
             if root not in self._matched and len(self.given_up) < MOST_GIVEN_UP:
                 self._matched[root] = self._try(root)
         return any(self._matched.get(root, False) for root in roots)
+
+    def match_outer(self, roots: Iterable[ir.Value]) -> None:
+        """Try these values as roots, the last of the graph first, except those inside a match."""
+        position = self._matcher.view.position
+        computed = {root: node for root in roots if (node := root.producer()) is not None}
+        inside: set[ir.Node] = set()
+        for root, node in sorted(computed.items(), key=lambda pair: -position[pair[1]]):
+            if node in inside:
+                self._matched[root] = True
+            elif self.match((root,)):
+                inside.update(self.matches[-1].nodes)
 
     def _try(self, root: ir.Value) -> bool:
         try:

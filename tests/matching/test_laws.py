@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.matching.find import find
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import infer_shapes
 from tests.matching.graphs import found, matches, model, pattern
+
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "sample_models").glob("*.onnx"))
+PATTERNS = [p for p in load_patterns().patterns if p.grow is None]
 
 SUM = pattern(
     "y = Tanh(a * Exp(b) * Relu(c))",
@@ -134,3 +143,26 @@ def test_a_deep_chain_of_matrix_products_does_not_recurse() -> None:
     text = "v0 = Mul(x, half) " + " ".join(f"v{i + 1} = MatMul(v{i}, w)" for i in range(2000)) + " y = Neg(v2000)"
     graph = model(text, inputs="float[N, 8] x, float[8, 8] w", outputs="float[N, 8] y", constants="float half = {0.5}")
     assert matches(probe, graph) == 1
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_without_parts_the_matches_cover_the_same_nodes(path: Path) -> None:
+    sample = load(path)
+    infer_shapes(sample)
+    every, outer = (find(sample, PATTERNS, parts=parts) for parts in (True, False))
+    assert not outer.parts
+    for probe in PATTERNS:
+        covered = [{n for m in found.matches if m.pattern is probe for n in m.nodes} for found in (every, outer)]
+        assert covered[0] == covered[1], probe.id
+
+
+def test_with_parts_the_smaller_match_is_found_too() -> None:
+    scaled = pattern(
+        "y = Exp(x) * scale? + bias?",
+        "y = Sum(x, scale, bias)",
+        example='{x: "float32[2, 8]", scale: "float32[8]", bias: "float32[8]"}',
+    )
+    graph = model("e = Exp(x) p = Mul(e, s) y = Add(p, b)", inputs="float[N, 8] x, float[8] s, float[8] b")
+    with_parts, without = (find(graph, [scaled], parts=parts) for parts in (True, False))
+    assert [[len(m.nodes) for m in of] for of in (with_parts.matches, with_parts.parts)] == [[3], [2, 1]]
+    assert [[len(m.nodes) for m in of] for of in (without.matches, without.parts)] == [[3], []]
