@@ -125,7 +125,7 @@ def _shorten(context: ShapeInferenceContext, output: ir.Value) -> None:
 
 
 def _is_long(dim: Dim) -> bool:
-    return isinstance(dim, ir.SymbolicDim) and len(dim.value or "") > _LONGEST_EXPRESSION
+    return not isinstance(dim, int) and len(dim.value or "") > _LONGEST_EXPRESSION
 
 
 def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -151,7 +151,7 @@ def _size(shape: ir.Shape) -> int:
 
 def _with_numbers(shape: ir.Shape | None) -> ir.Shape | None:
     """The shape with constant expressions as numbers (`SymbolicDim("3")`), and exact quotients cancelled."""
-    if shape is None or not any(isinstance(dim, ir.SymbolicDim) and not (dim.value or "x").isidentifier() for dim in shape):
+    if shape is None or not any(not isinstance(dim, int) and not (dim.value or "x").isidentifier() for dim in shape):
         return shape
     return ir.Shape([_plain(dim) for dim in shape])
 
