@@ -37,14 +37,13 @@ def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
 
     A maximum of more symbols becomes a symbol, the same one each time; otherwise it would grow along a residual stream.
     """
-    if a == b or b == 1:
-        return a
-    if a == 1:
-        return b
     if isinstance(a, int) and isinstance(b, int):
-        return None
-    if isinstance(a, int) or isinstance(b, int):
-        return a if isinstance(a, int) else b  # The other one is 1 or equal; otherwise the model could not run.
+        return a if b in (1, a) else b if a == 1 else None
+    if isinstance(a, int) or isinstance(b, int):  # The symbol is 1 or equal to a larger number; otherwise no model could run.
+        number, symbol = (a, b) if isinstance(a, int) else (b, a)
+        return symbol if number == 1 else number
+    if a == b:
+        return a
     left, right = expression_of(a), expression_of(b)
     unknown: Dim = context.new_symbolic_dim()
     if left is None or right is None:
