@@ -130,7 +130,9 @@ class View:
 
     def _scalar(self, value: ir.Value) -> Scalar | None:
         """`value` as a one-element constant number, or None."""
-        if (value.shape is not None and any(not isinstance(d, int) or d != 1 for d in value.shape)) or not self.constants.is_constant(value):
+        if value.shape is not None and any(not isinstance(dim, int) or dim != 1 for dim in value.shape):
+            return None
+        if not self.constants.is_constant(value):
             return None
         array = self.constants.array(value)
         if array is None or array.size != 1 or array.dtype.kind in "SUO":
