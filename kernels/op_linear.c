@@ -18,8 +18,9 @@
 enum { X, W, B, GATE, RESIDUAL };
 
 /* At least four parts, if there is enough work, let threads share the rest at the end. Rows are divided before columns, because each part
-   copies its rows. But parts with few rows, or with many columns, would read the weights too often. */
-enum { FEWEST_PARTS = 4, FEWEST_ROWS = 32, MOST_COLUMNS = 1024 };
+   copies its rows. But parts with few rows, or with many columns, would read the weights too often. Fewer than FAIR_PARTS are a multiple of
+   four: of five equal parts, one of two threads would compute three. */
+enum { FEWEST_PARTS = 4, FAIR_PARTS = 16, FEWEST_ROWS = 32, MOST_COLUMNS = 1024 };
 
 typedef struct {
     Kernel kernel;
@@ -155,7 +156,9 @@ static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut)
     const Linear *l = &cut->linear;
     const double cost = 2.0 * (double)l->rows * (double)l->columns * (double)(l->depth + 1);
     const int64_t columns = parts_of(l->columns, MOST_COLUMNS), rows = least(parts_of(FEWEST_PARTS, columns), parts_of(l->rows, FEWEST_ROWS));
-    const int64_t tall = most(parts_of(l->rows, LINEAR_ROWS), rows), wide = most(columns, parts_of(FEWEST_PARTS, tall));
+    const int64_t tall = most(parts_of(l->rows, LINEAR_ROWS), rows);
+    int64_t wide = most(columns, parts_of(FEWEST_PARTS, tall));
+    while (tall * wide < FAIR_PARTS && tall * wide % FEWEST_PARTS) wide++;
     cut->rows_each = parts_of(l->rows, tall);
     cut->panels_each = parts_of(cut->panels, wide);
     cut->wide = parts_of(cut->panels, cut->panels_each);
