@@ -171,6 +171,15 @@ def rounded() -> Iterator[Case]:
         yield Case("x @ w + b", size, ours, theirs, inputs, constants, operations, tolerance=1e-2)
 
 
+def rounded_attention() -> Iterator[Case]:
+    """Attention whose queries, keys, values and weights may be bfloat16."""
+    for length in (16, 64, 128, 512, 1500, 2048):
+        inputs = {name: drawn(1, 12, length, 64) for name in "qkv"}
+        ours = 'y = onnx_subgraph.Attention <scale = 0.125, numerics = "bf16"> (q, k, v)'
+        theirs, operations = "y = Attention <scale = 0.125> (q, k, v)", 4.0 * 12 * length * length * 64
+        yield Case("heads apart", f"{length}×{length}", ours, theirs, inputs, operations=operations, tolerance=3e-2)
+
+
 def float16(cases: Callable[[], Iterator[Case]]) -> Iterator[Case]:
     """The same of tensors of float16; what onnxruntime makes of such nodes is its own."""
 
@@ -187,6 +196,7 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "Linear, bf16": rounded,
     "Rows": rows,
     "Attention": attention,
+    "Attention, bf16": rounded_attention,
     "Float16, Linear": partial(float16, linear),
     "Float16, rows": partial(float16, rows),
     "Float16, attention": partial(float16, attention),
@@ -274,8 +284,8 @@ Processor: {processor}. Other work ran on the machine.
 thread is processor time, more are time by the clock. The instruction sets are the same library, capped by `ONNX_SUBGRAPH_ISA`;
 onnxruntime uses the best that there is. A product is given as a share of what products and sums of float32 reach in registers
 ({peaks}), another kernel by the bytes that it has to read and write
-at least, beside what copying as many reaches. *Linear, bf16* has its weights in bfloat16: with AVX512_BF16 it can reach more than
-float32 does. AMX was not measured.
+at least, beside what copying as many reaches. *Linear, bf16* has its weights in bfloat16, and *Attention, bf16* all its
+operands where AVX512_BF16 is: with these instructions both can reach more than float32 does. AMX was not measured.
 """
 
 

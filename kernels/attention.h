@@ -33,6 +33,7 @@ typedef struct {
     float *largest, *totals;       /* [rows]: the largest score so far, and the sum of the weights relative to it */
     int64_t width, most_keys;      /* value_size rounded up to panels; the most keys of a block */
     bool single;
+    bool pairs;                    /* keys, values and weights are pairs of bfloat16 */
 } Block;
 
 INLINE int64_t keys_of_block(const Attention *a) { return a->keys < KEYS ? up_to(a->keys, PANEL) : KEYS; }
@@ -62,9 +63,15 @@ INLINE void turn_four(const float *from, int64_t step, float *to) {
 #endif
 }
 
+#include "attention_pairs.h"
+
 /* The keys as panels of columns: keys[panel][element][key]. Padded with zeros after the last key. */
 static void pack_keys(const Block *b, int64_t count) {
     const int64_t size = b->a->size, step = b->key.step;
+    if (b->pairs) {
+        pack_keys_as_pairs(b, count);
+        return;
+    }
     for (int64_t start = 0; start < count; start += PANEL) {
         float *panel = b->keys + start * size;
         const float *from = b->key.data + start * step;
@@ -82,6 +89,10 @@ static void pack_keys(const Block *b, int64_t count) {
 
 /* The values as panels: values[panel][key][element]. */
 static void pack_values(const Block *b, int64_t count) {
+    if (b->pairs) {
+        pack_values_as_pairs(b, count);
+        return;
+    }
     for (int64_t start = 0; start < b->width; start += PANEL) {
         float *panel = b->values + start * b->most_keys;
         const int64_t left = b->a->value_size - start, here = left < PANEL ? left : PANEL;
@@ -109,6 +120,10 @@ static void score(const Block *b, int64_t row, int rows, int64_t count, float *s
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
     const int64_t size = b->a->size;
     int64_t k = 0;
+    if (b->pairs) {
+        score_by_pairs(b, row, rows, count, scores);
+        return;
+    }
     do {
         const int64_t depth = size - k < DEPTH ? size - k : DEPTH;
         for (int i = 0; i < rows; i++) scale_row(b->query.data + (row + i) * b->query.step + k, depth, b->a->scale, parts + i * STRIDE);
@@ -127,6 +142,13 @@ static void score(const Block *b, int64_t row, int rows, int64_t count, float *s
         }
         k += depth;
     } while (k < size);
+}
+
+/* sums[i][element] = Σ weights[i][key] · value[key][element], for one panel of values. rounded: the weights as pairs. */
+INLINE void gather(const Block *b, int rows, const float *weights, const uint32_t *rounded, int64_t start, int64_t count, float *sums) {
+    const float *panel = b->values + start * b->most_keys;
+    if (b->pairs) gather_by_pairs(b, rows, rounded, start, count, sums);
+    else tile(rows, weights, panel, count, panel, sums, PANEL);
 }
 
 /* The first `count` elements of v, and the others of `rest`. */
@@ -235,14 +257,15 @@ INLINE bool is_empty(const Attention *a, float total) { return a->guarded && !(t
 static void attend_all(const Block *b, int64_t row, int rows) {
     float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    uint32_t rounded[TILE_ROWS * PAIR_STRIDE] __attribute__((aligned(64)));
     const Attention *a = b->a;
     score(b, row, rows, a->keys, scores);
     float most[TILE_ROWS], totals[TILE_ROWS];
     for (int i = 0; i < rows; i++) most[i] = mask_row(b, row + i, 0, a->keys, scores + i * STRIDE);
     for (int i = 0; i < rows; i++) totals[i] = sum_of(weigh(a->keys, most[i] == -INFINITY ? 0.0f : most[i], scores + i * STRIDE));
+    if (b->pairs) round_weights(rows, a->keys, scores, rounded);
     for (int64_t start = 0; start < b->width; start += PANEL) {
-        const float *panel = b->values + start * b->most_keys;
-        tile(rows, scores, panel, a->keys, panel, sums, PANEL);
+        gather(b, rows, scores, rounded, start, a->keys, sums);
         for (int i = 0; i < rows; i++) {
             const V factor = all(last_factor(a, totals[i]));
             for (int64_t half = 0; half < PANEL && start + half < a->value_size; half += WIDTH) {
@@ -260,13 +283,14 @@ static void attend_all(const Block *b, int64_t row, int rows) {
 static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t count) {
     float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    uint32_t rounded[TILE_ROWS * PAIR_STRIDE] __attribute__((aligned(64)));
     float most[TILE_ROWS], factors[TILE_ROWS];
     score(b, row, rows, count, scores);
     for (int i = 0; i < rows; i++) most[i] = mask_row(b, row + i, first, count, scores + i * STRIDE);
     for (int i = 0; i < rows; i++) factors[i] = weigh_row(b, row + i, count, most[i], scores + i * STRIDE);
+    if (b->pairs) round_weights(rows, count, scores, rounded);
     for (int64_t start = 0; start < b->width; start += PANEL) {
-        const float *panel = b->values + start * b->most_keys;
-        tile(rows, scores, panel, count, panel, sums, PANEL);
+        gather(b, rows, scores, rounded, start, count, sums);
         for (int i = 0; i < rows; i++)
             for (int half = 0; half < PANEL; half += WIDTH) {
                 float *to = b->sums + (row + i) * b->width + start + half;
@@ -305,6 +329,7 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
         .width = width,
         .most_keys = keys_of_block(a),
         .single = rows > 1 && a->keys > 0 && a->keys <= KEYS,
+        .pairs = HAS_PAIRS && a->rounds,
     };
     b.values = b.keys + b.most_keys * a->size;
     b.sums = b.values + b.most_keys * width;

@@ -67,6 +67,7 @@ typedef struct {
     int64_t mask_step[4];                                         /* batch, head, position, key; 0 where it broadcasts */
     float scale, cap;                                             /* cap: 0 for none */
     bool guarded;                                                 /* a row without any weight (fully masked, or NaN) gives zeros */
+    bool rounds;                                                  /* products may round their operands to bfloat16 */
 } Attention;
 
 /* An implementation of Linear. */

@@ -138,6 +138,18 @@ OrtStatus *read_word(const Kernel *kernel, const OrtKernelInfo *info, const char
     return kernel->api->KernelInfoGetAttribute_string(info, name, out, &length);
 }
 
+OrtStatus *read_numerics(const Kernel *kernel, const OrtKernelInfo *info, Numerics *out) {
+    static const char *const words[NUMERICS] = {"float32", "bf16x3", "bf16"};
+    char word[16] = "float32";
+    TRY(read_word(kernel, info, "numerics", word, sizeof word));
+    for (int i = 0; i < NUMERICS; i++)
+        if (strcmp(word, words[i]) == 0) {
+            *out = (Numerics)i;
+            return NULL;
+        }
+    return failed(kernel, "numerics is \"%s\"; choose one of float32, bf16x3, bf16", word);
+}
+
 void *aligned(int64_t bytes) {
     const size_t lines = ((size_t)bytes + 63) / 64 * 64 + 64; /* one more, so that 0 bytes are not an error */
 #if defined(_WIN32)

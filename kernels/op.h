@@ -69,6 +69,8 @@ OrtStatus *read_float(const Kernel *kernel, const OrtKernelInfo *info, const cha
 OrtStatus *read_int(const Kernel *kernel, const OrtKernelInfo *info, const char *name, int64_t *out);
 OrtStatus *read_ints(const Kernel *kernel, const OrtKernelInfo *info, const char *name, int64_t *out, size_t most, size_t *count);
 OrtStatus *read_word(const Kernel *kernel, const OrtKernelInfo *info, const char *name, char *out, size_t most);
+/* Reads the attribute `numerics`. */
+OrtStatus *read_numerics(const Kernel *kernel, const OrtKernelInfo *info, Numerics *out);
 
 /* Memory aligned to a cache line; NULL if there is none. */
 void *aligned(int64_t bytes);

@@ -15,6 +15,7 @@ typedef struct {
     Kernel kernel;
     float scale, cap;
     int64_t heads, repeats, guarded; /* heads: 0 if the query's shape gives it */
+    Numerics numerics;
 } AttentionKernel;
 
 static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
@@ -25,6 +26,7 @@ static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
     TRY(read_int(kernel, info, "heads", &self->heads));
     TRY(read_int(kernel, info, "repeats", &self->repeats));
     TRY(read_int(kernel, info, "guarded", &self->guarded));
+    TRY(read_numerics(kernel, info, &self->numerics));
     if (isnan(self->scale)) return failed(kernel, "the attribute scale must be given");
     if (!(self->cap >= 0)) return failed(kernel, "softcap must not be below 0");
     if (self->heads < 0) return failed(kernel, "heads is %lld", (long long)self->heads);
@@ -87,6 +89,7 @@ static OrtStatus *read_all(const AttentionKernel *self, const Tensor *in, Attent
         .storage = kernel->storage, .query = in[QUERY].data, .key = in[KEY].data, .value = in[VALUE].data, .mask = in[MASK].data,
         .batch = query.batch, .heads = query.heads, .repeats = self->repeats, .length = query.length, .keys = key.length,
         .size = query.size, .value_size = value.size, .scale = self->scale, .cap = self->cap, .guarded = self->guarded,
+        .rounds = self->numerics == BF16,
     };
     memcpy(a->query_step, query.step, sizeof query.step);
     memcpy(a->key_step, key.step, sizeof key.step);

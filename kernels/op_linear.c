@@ -47,17 +47,11 @@ static OrtStatus *read_activation(LinearKernel *self, const OrtKernelInfo *info)
     return failed(&self->kernel, "act is \"%s\"; choose one of Identity, Relu, Gelu, FastGelu, Swish, Tanh, Sigmoid", word);
 }
 
-static const char *const NUMERICS_WORDS[NUMERICS] = {"float32", "bf16x3", "bf16"};
-
-static OrtStatus *read_numerics(LinearKernel *self, const OrtKernelInfo *info) {
-    char word[16] = "float32";
-    TRY(read_word(&self->kernel, info, "numerics", word, sizeof word));
-    for (int i = 0; i < NUMERICS; i++)
-        if (strcmp(word, NUMERICS_WORDS[i]) == 0) {
-            self->product = self->kernel.isa->products[self->kernel.storage][i];
-            return NULL;
-        }
-    return failed(&self->kernel, "numerics is \"%s\"; choose one of float32, bf16x3, bf16", word);
+static OrtStatus *read_product(LinearKernel *self, const OrtKernelInfo *info) {
+    Numerics numerics = FLOAT32;
+    TRY(read_numerics(&self->kernel, info, &numerics));
+    self->product = self->kernel.isa->products[self->kernel.storage][numerics];
+    return NULL;
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -97,7 +91,7 @@ static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
     LinearKernel *self = (LinearKernel *)kernel;
     Tensor w;
     TRY(read_activation(self, info));
-    TRY(read_numerics(self, info));
+    TRY(read_product(self, info));
     TRY(read_constant(kernel, info, W, &w));
     if (!w.data) return NULL;
     TRY(check_weights(kernel, &w));

@@ -222,7 +222,7 @@ def numerics_option(command: Command) -> Command:
         "--numerics",
         type=click.Choice(["float32", "bf16x3", "bf16"]),
         default="float32",
-        help="With --target native: the precision to which products with weights may round their operands: no rounding "
+        help="With --target native: the precision to which products may round their operands: no rounding "
         "(float32), 16 bits (bf16x3) or 8 (bf16). The report has the error of each output.",
     )(command)
 

@@ -15,9 +15,9 @@ from onnx_subgraph.operators.names import OWN_DOMAIN
 
 FLOAT32 = "float32"
 NUMERICS = (FLOAT32, "bf16x3", "bf16")
-"""What a product with weights may round its operands to: nothing, a sum of two bfloat16, or one bfloat16."""
+"""What a product may round its operands to: nothing, a sum of two bfloat16, or one bfloat16."""
 ATTRIBUTE = "numerics"
-OPERATOR = "Linear"
+OPERATORS = ("Linear", "Attention")
 
 
 def check_numerics(numerics: str, target: str) -> None:
@@ -28,18 +28,18 @@ def check_numerics(numerics: str, target: str) -> None:
 
 
 def products(model: ir.Model) -> Iterator[ir.Node]:
-    """The nodes whose kernels may round: products with weights."""
+    """The nodes whose kernels may round: products with weights, and attention."""
     nodes = chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
-    return (node for node in nodes if node.domain == OWN_DOMAIN and node.op_type == OPERATOR)
+    return (node for node in nodes if node.domain == OWN_DOMAIN and node.op_type in OPERATORS)
 
 
 def allow_rounding(model: ir.Model, numerics: str, results: Collection[str] | None = None) -> None:
-    """Set the attribute on products with weights, and remove it from all others. Changes `model`.
+    """Set the attribute on products, and remove it from all others. Changes `model`.
 
     results: the result names of the products that may be rounded; None for all. For float32 no attribute is set.
     """
     for function in model.functions.values():
-        if numerics != FLOAT32 and function.domain == OWN_DOMAIN and function.name == OPERATOR:
+        if numerics != FLOAT32 and function.domain == OWN_DOMAIN and function.name in OPERATORS:
             function.attributes[ATTRIBUTE] = ir.Attr(ATTRIBUTE, ir.AttributeType.STRING, None)
     for node in products(model):
         node.attributes.pop(ATTRIBUTE, None)

@@ -1,4 +1,4 @@
-"""Products by AVX512_BF16 round only the operands to bfloat16. Few rows and values beyond bfloat16 are not rounded."""
+"""Products by AVX512_BF16 round only the operands to bfloat16: of Linear, and of Attention. Few rows are not rounded."""
 
 from __future__ import annotations
 
@@ -59,6 +59,69 @@ def test_values_beyond_bfloat16_are_computed_without_rounding_rows(here: Path, w
         result = product(here, NAME, arrays)
         np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
         np.testing.assert_allclose(result, expected, rtol=0.02, atol=0.3)
+
+
+def attended(library: Path, isa: str, arrays: dict[str, np.ndarray], numerics: str = "bf16", threads: int = 1) -> np.ndarray:
+    call = f'Attention <scale = 0.25, heads = 4, repeats = 2, numerics = "{numerics}"> ({", ".join(arrays)})'
+    (result,) = opened(node(call, arrays), library, isa, threads)(arrays)
+    return result
+
+
+def operands(length: int, keys: int, size: int, wide: int) -> dict[str, np.ndarray]:
+    return {"query": drawn(1, 1, 4, length, size), "key": drawn(2, 1, 2, keys, size), "value": drawn(3, 1, 2, keys, wide)}
+
+
+@pytest.mark.parametrize("length", [2, 15, 300])
+@pytest.mark.parametrize("keys", [1, 2, 33, 255, 257, 600])
+@pytest.mark.parametrize(("size", "wide"), [(64, 64), (1, 1), (31, 33), (300, 17)])
+def test_attention_rounds_its_operands_and_nothing_else(here: Path, length: int, keys: int, size: int, wide: int) -> None:
+    """Scores of rounded operands are exact except for the sum. Rounded weights change a result by 2⁻⁸ of the values at most."""
+    arrays = operands(length, keys, size, wide)
+    rounded = {name: array.astype(ml_dtypes.bfloat16).astype(np.float32) for name, array in arrays.items()}
+    query, value = rounded["query"].astype("f8") * 0.25, np.repeat(rounded["value"].astype("f8"), 2, axis=1)  # 1 / 4 is exact
+    scores = query @ np.repeat(rounded["key"].astype("f8"), 2, axis=1).swapaxes(2, 3)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    expected = (weights / weights.sum(axis=-1, keepdims=True)) @ value
+    result = attended(here, NAME, arrays)
+    assert np.abs(result - expected).max() <= 2.0**-8 * np.abs(value).max()
+    if size > 1 and keys > 2:
+        assert (result != attended(here, NAME, arrays, "float32")).any(), "nothing was rounded"
+        exact = attended(here, NAME, rounded, "float32")
+        assert np.abs(exact - expected).max() < 1e-5
+
+
+def test_attention_of_one_row_and_of_other_numerics_is_not_rounded(here: Path) -> None:
+    for length, numerics in ((1, "bf16"), (9, "bf16x3")):
+        arrays = operands(length, 70, 64, 64)
+        np.testing.assert_array_equal(attended(here, NAME, arrays, numerics), attended(here, NAME, arrays, "float32"))
+
+
+def test_rounded_attention_is_the_same_on_all_numbers_of_threads(here: Path) -> None:
+    arrays = operands(700, 530, 64, 64)
+    np.testing.assert_array_equal(attended(here, NAME, arrays), attended(here, NAME, arrays, threads=2))
+
+
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, 3.4e38, -3.4e38])
+def test_rounded_attention_keeps_special_values(here: Path, special: float) -> None:
+    """A finite value stays finite, whatever its size; NaN and infinity reach the rows that read them."""
+    arrays = operands(20, 40, 16, 16)
+    arrays["value"][0, 0, 7, 3] = special
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact, result = attended(here, NAME, arrays, "float32"), attended(here, NAME, arrays)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(exact))
+    np.testing.assert_array_equal(np.isinf(result), np.isinf(exact))
+    np.testing.assert_allclose(result, exact, rtol=0.02, atol=0.03)
+
+
+def test_masked_keys_have_no_weight_in_rounded_attention(here: Path) -> None:
+    arrays = operands(9, 300, 16, 24)
+    mask = np.zeros((1, 1, 9, 300), np.float32)
+    mask[0, 0, 1], mask[0, 0, 2, :290], mask[0, 0, 3, 1:] = -np.inf, -np.inf, -np.inf
+    result, exact = (attended(here, NAME, arrays | {"mask": mask}, word) for word in ("bf16", "float32"))
+    assert np.isnan(result[0, :, 1]).all() and np.isnan(exact[0, :, 1]).all()
+    kept = np.delete(np.arange(9), 1)
+    np.testing.assert_allclose(result[:, :, kept], exact[:, :, kept], rtol=0, atol=0.02)
+    np.testing.assert_allclose(result[0, :, 3], np.repeat(arrays["value"][0, :, 0], 2, axis=0), rtol=2.0**-8)
 
 
 def test_it_is_the_default_only_where_it_is_faster(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
