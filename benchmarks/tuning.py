@@ -1,22 +1,27 @@
 """Tunes models within an accuracy, times the results beside OpenVINO, and writes `benchmarks/tuning.md`.
 
-    python benchmarks/tuning.py CORPUS|MODEL.onnx… [--accuracy 1e-2] [--budget 30] [--cache DIR] [--write]
+    python benchmarks/tuning.py CORPUS|MODEL.onnx… [--accuracy 1e-2] [--budget 30] [--cache DIR] [--rows DIR] [--write]
+    python benchmarks/tuning.py MODEL.onnx… --sources SOURCES … [--write]
 
 For each model `tune` chooses among fusions, our kernels with rounded products, and engines of OpenVINO in float32 and in the
 processor's narrower type, at the sizes that the corpus names, or at the usual ones. Then four ways run in turn: the original in
 onnxruntime, the tuned model, and the original in OpenVINO, in float32 and as it comes. Errors are those of the outputs against a
 float64 evaluation. Of a corpus the ten transformers of `native.py` are taken.
+
+SOURCES is that of `real_models.py`; then the page is `tuned_real_models.md`. A model that can't be evaluated in float64 is tuned
+in float32.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +30,11 @@ import onnx
 import onnxruntime
 from latency import Task, feeds_of, runnable, tasks
 from native import MODELS
+from scripts import load_script
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
+from onnx_subgraph.errors import OnnxSubgraphError, UsageError
+from onnx_subgraph.language.library import Library
 from onnx_subgraph.options import in_this_way
 from onnx_subgraph.timing.runtimes import Setting, open_runner, try_once
 from onnx_subgraph.timing.tuning import Tuning, machine
@@ -37,6 +45,7 @@ from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 PAGE = Path(__file__).with_name("tuning.md")
+PAGE_OF_REAL_MODELS = Path(__file__).with_name("tuned_real_models.md")
 WAYS = ("tuned", "kernels, bf16", "OpenVINO, float32", "OpenVINO")
 
 PREFACE = """\
@@ -47,6 +56,10 @@ session takes. Every output of a tuned model is within {accuracy:g} of a float64
 each engine was held to that, too. Ratios are times over the original's in onnxruntime, with the least and most of five parts of
 the run. *Kernels, bf16* is `fuse --target native --numerics bf16`; OpenVINO reads the original, held to float32 or as it comes.
 Errors are distances from float64.
+"""
+REAL = """
+The models are the 47 of [real_models.md](real_models.md), on one set of feeds that fits each. Models that can't be evaluated in
+float64, where nothing is said of errors, were tuned in float32. Not timed: {failed}.
 """
 
 
@@ -60,21 +73,49 @@ class Row:
     ratios: Mapping[str, Ratio]
     errors: Mapping[str, float]
 
+    @classmethod
+    def read(cls, kept: Mapping[str, Any]) -> Row:
+        """The row that was kept as JSON."""
+        return cls(**{**kept, "ratios": {name: Ratio(**one) for name, one in kept["ratios"].items()}})
 
-def measured(task: Task, accuracy: float, budget: float) -> Row:
+
+def drawn(original: Path, task: Task, sources: Path | None) -> Mapping[str, Any]:
+    """Feeds of a model: of SOURCES, or of the corpus, or as verification draws them."""
+    if sources is None:
+        return feeds_of(original, task)
+    entry = json.loads((sources / "models.json").read_text(encoding="utf-8"))[task.name]
+    session = onnxruntime.InferenceSession(original, providers=["CPUExecutionProvider"])
+    feeds: Mapping[str, Any] = load_script(sources / "feeds.py").feeds(entry, session, 0)
+    if any(array.dtype.hasobject for array in feeds.values()):
+        raise UsageError("its feeds are texts, which --inputs does not take")
+    return feeds
+
+
+def tuned(original: Path, library: Library, options: Options, budget: float) -> tuple[Tuning, Options]:
+    """What `tune` finds, and the options that it was found with: without an accuracy where none can be promised."""
+    tell = lambda stage: print(f"  {stage}", file=sys.stderr)  # noqa: E731
+    try:
+        return tune(original, library, options, budget, tell, ["openvino"]), options
+    except UsageError as why:
+        print(f"{original}: {why}", file=sys.stderr)
+        options = replace(options, accuracy=None)
+        return tune(original, library, options, budget, tell, ["openvino"]), options
+
+
+def measured(task: Task, accuracy: float, budget: float, sources: Path | None) -> Row:
     """Tune one model and time it."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         original = runnable(task, folder)
-        feeds = feeds_of(original, task)
+        feeds = drawn(original, task, sources)
         np.savez(folder / "feeds.npz", **feeds)
         library = load_patterns()
         options = Options(target="native", accuracy=accuracy, inputs=folder / "feeds.npz")
-        found = tune(original, library, options, budget, lambda stage: print(f"  {stage}", file=sys.stderr), ["openvino"])
+        found, options = tuned(original, library, options, budget)
         made = folder / "tuned.onnx"
         result = fuse_with_engines(original, made, library, in_this_way(options, found), found.backend)
         if result.output is None:
-            raise SystemExit(f"{task.name}: {result.verdict}")
+            raise UsageError(f"what was tuned is {result.verdict.verdict}: {result.verdict.reason}")
         rounded = folder / "rounded.onnx"
         fuse(original, rounded, library, replace(options, numerics="bf16", accuracy=None, verify=False))
         runtime = "engines" if found.backend else "kernels" if found.target == "native" else "onnxruntime"
@@ -127,10 +168,11 @@ def mean(rows: Sequence[Row], name: str) -> str:
     return f"{math.exp(sum(map(math.log, found)) / len(found)):.3f}" if found else "–"
 
 
-def page(rows: Sequence[Row], accuracy: float) -> str:
+def page(rows: Sequence[Row], accuracy: float, failed: Mapping[str, str], *, real: bool) -> str:
     """The page."""
     lines = [
         PREFACE.format(version=onnxruntime.__version__, processor=processor(), accuracy=accuracy),
+        *([REAL.format(failed="; ".join(f"{name} ({why})" for name, why in failed.items()) or "none")] if real else []),
         "| model | ms | chosen | tuned | kernels, bf16 | OpenVINO, float32 | OpenVINO | error: tuned | kernels | OpenVINO |",
         "|---|---:|---|---|---|---|---|---:|---:|---:|",
     ]
@@ -150,18 +192,32 @@ def main() -> None:
     arguments.add_argument("--accuracy", type=float, default=1e-2)
     arguments.add_argument("--budget", type=float, default=30.0, help="seconds of running for tuning, and again for timing")
     arguments.add_argument("--cache", type=Path, help="a folder that keeps the models of a corpus with their weights")
+    arguments.add_argument("--sources", type=Path, help="the folder with models.json and feeds.py of the models")
+    arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
     arguments.add_argument("--write", action="store_true", help="write the page")
     given = arguments.parse_args()
     given.threads, given.shape, given.dims, given.made = 0, (), (), None
-    rows = []
-    for task in tasks(given):
-        if task.corpus is None or task.name in MODELS:
-            rows.append(measured(task, given.accuracy, given.budget))
-            print(rows[-1], flush=True)
-    text = page(rows, given.accuracy)
+    rows, failed = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        keep = given.rows or Path(folder)
+        keep.mkdir(parents=True, exist_ok=True)
+        for task in tasks(given):
+            kept = keep / f"{task.name}.json"
+            if task.corpus is not None and task.name not in MODELS:
+                continue
+            try:
+                if not kept.exists():
+                    row = measured(task, given.accuracy, given.budget, given.sources)
+                    kept.write_text(json.dumps(asdict(row)), encoding="utf-8")
+                rows.append(Row.read(json.loads(kept.read_text(encoding="utf-8"))))
+                print(rows[-1], flush=True)
+            except OnnxSubgraphError as why:
+                failed[task.name] = str(why).splitlines()[0]
+                print(f"{task.name}: {why}", flush=True)
+    text = page(rows, given.accuracy, failed, real=given.sources is not None)
     print(text)
     if given.write:
-        PAGE.write_text(text, encoding="utf-8")
+        (PAGE if given.sources is None else PAGE_OF_REAL_MODELS).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
