@@ -165,7 +165,10 @@ def _bench(
 
     hint = "--budget runs for less time, --time-limit gives more"
     with temporary.folder() as folder:
-        models = [model, *(candidates or [_fused(model, folder, fusing, say)])]
+        models = [model, *(candidates or _fused(model, folder, fusing, say))]
+        if len(models) == 1 and not options.profile:
+            message = f"{model}: nothing in it fuses, and there is nothing to compare it with"
+            raise NothingToCompareError(message, hint="name a CANDIDATE, or add --profile")
         return within(time_limit, lambda tell: run(models, options, tell), say, hint)
 
 
@@ -214,11 +217,11 @@ def _code(result: Bench, max_ratio: float | None) -> int:
 
 
 class NothingToCompareError(UsageError):
-    """Nothing in the model fuses, and no candidate is given."""
+    """Nothing in the model fuses, no candidate is given, and no profile is asked for."""
 
 
-def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str], None]) -> Path:
-    """The result of `fuse`, in a temporary folder. Raises UsageError if it does not change the model."""
+def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str], None]) -> list[Path]:
+    """The result of `fuse`, in a temporary folder; [] if it does not change the model. Raises UsageError if it writes nothing."""
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.pipeline import fuse
 
@@ -228,10 +231,7 @@ def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str],
         raise UsageError(
             f"{model}: what fuse makes of it is not written ({result.verdict.verdict})", hint=f"onnx-subgraph fuse {model}"
         )
-    if result.unchanged:
-        message = f"{model}: nothing in it fuses, and there is nothing to hold it against"
-        raise NothingToCompareError(message, hint="name a CANDIDATE")
-    return result.output
+    return [] if result.unchanged else [result.output]
 
 
 def _sizes(values: Sequence[tuple[str, int]]) -> dict[str, int]:

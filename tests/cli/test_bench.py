@@ -67,6 +67,13 @@ def test_a_model_in_which_nothing_fuses_needs_a_candidate(plain: Path, run: Run)
     assert run("bench", plain, plain, *QUICK).code == 0
 
 
+def test_a_model_in_which_nothing_fuses_can_be_profiled(plain: Path, run: Run) -> None:
+    ran = run("bench", plain, "--profile", *QUICK)
+    assert ran.code == 0 and "Abs" in ran.out and not ran.err
+    (timed,) = run("bench", plain, "--profile", "--json", *QUICK).json["models"]
+    assert timed["profile"]["operators"]
+
+
 def test_a_candidate_that_does_not_run_is_named_and_the_exit_code_is_2(gelu: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "text.onnx").write_text("no model")
     ran = run("bench", gelu, tmp_path / "text.onnx", *QUICK)
