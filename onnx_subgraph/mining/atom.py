@@ -25,11 +25,20 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A rearrangement: the parts of each axis before and after, as numbers, and the size of each part."""
+    """A rearrangement: the parts of each axis before and after, as numbers, and the size of each part.
+
+    A part that is only in the result repeats the value.
+    """
 
     before: tuple[tuple[int, ...], ...]
     after: tuple[tuple[int, ...], ...]
     sizes: tuple[Size, ...]
+
+    @property
+    def repeated(self) -> tuple[int, ...]:
+        """The parts that are only in the result."""
+        own = {part for axis in self.before for part in axis}
+        return tuple(part for axis in self.after for part in axis if part not in own)
 
 
 @dataclass(frozen=True, slots=True)

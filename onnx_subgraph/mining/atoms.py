@@ -20,6 +20,8 @@ from onnx_subgraph.operators.randomness import RANDOM
 
 _BY_SHAPE = frozenset({"Expand", "Resize", "ConstantOfShape", "Range", "Shape", "Size"})
 """Operators whose result follows from a shape that is computed beside them."""
+_REPEATING = frozenset({"Expand", "Tile"})
+"""Operators that are a part of a rearrangement, where the axis that they repeat is merged with another one."""
 
 
 def atoms_of(view: View, is_free: Callable[[ir.Node], bool]) -> list[Atom]:
@@ -32,7 +34,7 @@ class _Reader:
         self.view = view
         self.expansions: Expansions = view.shared("expansions", lambda: Expansions(view))
         self.free: set[ir.Node | None] = {node for node in view.nodes if is_free(node) and self.can_be_read(node)}
-
+        self.laid_out = self.free | {n for n in view.nodes if n.op_type in _REPEATING and not n.domain and is_free(n)}
         self.chained = {node for node in self.free if node is not None and node.op_type not in LINEAR}
 
     def __iter__(self) -> Iterator[Atom]:
@@ -121,15 +123,17 @@ class _Reader:
         if root.domain or root.op_type not in OPERATORS:
             return None
         best: Atom | None = None
-        for source, nodes in chains(self.view, root.outputs[0]):
+        for source, nodes in chains(self.view, root.outputs[0], OPERATORS | _REPEATING):
             own = [n for n in nodes if self.view.through(n.outputs[0])[0] is n.outputs[0]]
-            if any(n not in self.free or (n is not root and not self.is_single(n.outputs[0])) for n in own):
+            if any(n not in self.laid_out or (n is not root and not self.is_single(n.outputs[0])) for n in own):
                 break
             start, steps = sizes(source), steps_of(own)
             way = None if start is None or steps is None else regrouped(start, steps)
             if way is None:
                 break
-            best = Atom(_joined(*way), self.ordered(nodes), (self.operand(source, 0.0),), (root.outputs[0],))
+            form = _joined(*way)
+            if all(len(axis) > 1 for axis in form.after if not set(axis).isdisjoint(form.repeated)):
+                best = Atom(form, self.ordered(nodes), (self.operand(source, 0.0),), (root.outputs[0],))
         return best
 
     def parts(self, root: ir.Node) -> Atom | None:
@@ -223,7 +227,8 @@ def _joined(before: Axes, after: Axes, sizes: tuple[Size, ...]) -> Layout:
     follows = {a: b for axis in before for a, b in pairwise(axis)}
     stays = {pair for axis in after for pair in pairwise(axis)}
     joined = {a: b for a, b in follows.items() if (a, b) in stays}
-    kept = [a for axis in before for a in axis if a not in joined.values()]
+    every = dict.fromkeys(a for axis in (*before, *after) for a in axis)
+    kept = [a for a in every if a not in joined.values()]
     number = {a: i for i, a in enumerate(kept)}
     whole = []
     for part in kept:

@@ -85,6 +85,7 @@ class _Axes:
             known = [self._sizes[kind] for kind in axis] == [layout.sizes[part] for part in parts]
             kinds = axis if known else tuple(self._new(layout.sizes[part]) for part in parts)
             self.parts.update({(number, part): kind for part, kind in zip(parts, kinds, strict=True)})
+        self.parts.update({(number, part): self._new(layout.sizes[part]) for part in layout.repeated})
         return [tuple(self.parts[number, part] for part in parts) for parts in layout.after]
 
     def _meet(self, result: ir.Value, operands: Sequence[Sequence[Axis]]) -> None:

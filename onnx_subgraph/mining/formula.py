@@ -131,7 +131,8 @@ class _Writer:
             case Layout(before=((0,), (1,)), after=((1,), (0,))):
                 return f"Transpose({operands[0][0]}, perm=[1, 0])", _ATOM
             case Layout() as layout:
-                return f'rearrange({operands[0][0]}, "{self.recipe(number, layout)}")', _ATOM
+                word = "repeat" if layout.repeated else "rearrange"
+                return f'{word}({operands[0][0]}, "{self.recipe(number, layout)}")', _ATOM
             case Parts(axis=axis, sizes=sizes) as parts:
                 cut = f"parts={len(sizes)}" if parts.is_even else f"sizes={list(sizes)}"
                 return f"split({operands[0][0]}, axis={axis}, {cut})", _ATOM
@@ -214,13 +215,14 @@ class _Writer:
         """The recipe of a rearrangement. Equal axes of several rearrangements have one name; within one, each has its own."""
         name: dict[int, str] = {}
         seen: Counter[int] = Counter()
-        for part in (part for parts in layout.before for part in parts):
+        for part in (*(part for parts in layout.before for part in parts), *layout.repeated):
             kind = self.axes[number, part]
             name[part] = self.axis(kind, seen[kind])
             seen[kind] += 1
         for parts in layout.before:
             for inner in parts[1:]:  # the first one follows from the others
                 self.formula.axes[name[inner]] = layout.sizes[inner]
+        self.formula.axes |= {name[part]: layout.sizes[part] for part in layout.repeated}
         return " -> ".join(" ".join(_axis(axis, name) for axis in way) for way in (layout.before, layout.after))
 
     def axis(self, kind: int, turn: int) -> str:

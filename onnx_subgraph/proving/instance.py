@@ -22,10 +22,10 @@ from onnx_subgraph.language.evaluation import evaluate
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.pattern import Example, Pattern
 from onnx_subgraph.language.sentence import asks_presence
-from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.proving import layout
+from onnx_subgraph.proving.batch import batched
 from onnx_subgraph.proving.draw import draw
 from onnx_subgraph.proving.lines import Lines, lines_of
 from onnx_subgraph.proving.spelling import Spelling, UnbuildableError
@@ -141,20 +141,11 @@ class Builder:
         return [n for n in results if n not in read] or list(results[-1:])
 
     def declared(self, name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-        """The input. If the spelling is symbolic, the first axis of the inputs of highest rank is symbolic."""
+        """The input. If the spelling is symbolic, so is its first axis where that is the axis of the batch."""
         dims: list[int | str] = list(array.shape)
-        ranks = [a.ndim for a in self.feeds.values()]
-        batch = next(a.shape[0] for a in self.feeds.values() if a.ndim == max(ranks)) if max(ranks) else 0
-        if self.spelling.symbolic and len(dims) > 1 and len(dims) == max(ranks) and dims[0] == batch and not self.splits_batch():
+        if self.spelling.symbolic and name in batched(self.pattern, self.feeds):
             dims[0] = "N"
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
-
-    def splits_batch(self) -> bool:
-        """Whether the first axis of a value is split; a symbol can't say that it is a multiple of a number."""
-        words = [t for a in self.pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Rearrange) and t.recipe]
-        return any(
-            len(side[0]) > 1 for w in words for side in (parse_recipe(w.recipe).left, parse_recipe(w.recipe).right) if side
-        )
 
     # Values
 
