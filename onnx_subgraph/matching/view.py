@@ -123,7 +123,7 @@ class View:
         passed = []
         while value is not end and (node := self.producer(value)) is not None:
             passed.append(node)
-            inner = node.inputs[0]
+            inner = self.constants.passed_on(value)
             assert inner is not None
             value = inner
         return value, tuple(passed)

@@ -104,7 +104,7 @@ class Constants:
         return value.const_value if array is None else ir.Tensor(array, dtype=value.dtype)
 
     def see_through(self, value: ir.Value) -> ir.Value:
-        """The value behind operators that pass their input on unchanged (Identity, inference Dropout, a Cast to the same type).
+        """The value behind nodes that pass their input on unchanged (Identity, inference Dropout, a product with one).
 
         This is only analysis. Other nodes may read the values in between, and one of them may be a graph output.
         """
@@ -116,7 +116,7 @@ class Constants:
         behind: ir.Value | None = value
         while behind is not None and behind not in self._behind:
             path.append(behind)
-            behind = self._passed_on(behind)
+            behind = self.passed_on(behind)
         end = path[-1] if behind is None else self._behind[behind]
         for passed in path:
             self._behind[passed] = end
@@ -139,7 +139,7 @@ class Constants:
             return "sparse_value" not in node.attributes
         if _shape_data(value) is not None:
             return True
-        source = self._passed_on(value)
+        source = self.passed_on(value)
         if source is not None:
             return self._constant.get(source, False)
         if node.op_type in RANDOM or any(
@@ -168,7 +168,7 @@ class Constants:
         if array is None:
             array = _shape_data(value)
         if array is None and node.op_type != "Constant":
-            source = self._passed_on(value)
+            source = self.passed_on(value)
             if source is not None:
                 array = self._arrays.get(source)
             elif node.op_type == "CastLike":
@@ -206,15 +206,35 @@ class Constants:
 
     # Operators that pass their input on
 
-    def _passed_on(self, value: ir.Value) -> ir.Value | None:
+    def passed_on(self, value: ir.Value) -> ir.Value | None:
+        """The input that the node of `value` passes on unchanged, or None."""
         node = value.producer()
-        rule = None if node is None or node.domain else _TRANSPARENT.get(node.op_type)
-        if rule is None or node is None or not node.inputs:
+        if node is None or node.domain or not node.inputs:
             return None
-        source = node.inputs[0]
+        if node.op_type in _NEUTRAL:
+            return self._without_neutral(node, value)
+        rule, source = _TRANSPARENT.get(node.op_type), node.inputs[0]
+        if rule is None:
+            return None
         if source is None or value is not node.outputs[0] or value is source:
             return None
         return source if rule(self, node, source, value) else None
+
+    def _without_neutral(self, node: ir.Node, value: ir.Value) -> ir.Value | None:
+        """The operand that a product with one, a quotient by one or a difference from zero gives, bit by bit."""
+        first, second = node.inputs
+        for source, other in ((first, second), (second, first)) if node.op_type == "Mul" else ((first, second),):
+            if source is None or other is None or source.dtype != value.dtype or not self._is_stored_scalar(other):
+                continue
+            if self.scalar(other) == _NEUTRAL[node.op_type] and same_shape(source, value):
+                return source
+        return None
+
+    def _is_stored_scalar(self, value: ir.Value) -> bool:
+        """Whether a value is an initializer, or a Constant, of one element."""
+        node = value.producer()
+        stored = value.is_initializer() if node is None else node.op_type == "Constant" and not node.domain
+        return stored and value.shape is not None and all(dim == 1 for dim in value.shape)
 
     def _opset(self, node: ir.Node) -> int:
         """The opset of the default domain for the node: the version that its function imports, else the model's."""
@@ -282,6 +302,8 @@ _TRANSPARENT: dict[str, _Rule] = {
 }
 
 
+_NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
+"""Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
 _OF_THEIR_OWN = frozenset({*_TRANSPARENT, "Constant", "CastLike"})
 """Operators whose result can be constant although an operand is not."""
 _OF_SHAPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, None})

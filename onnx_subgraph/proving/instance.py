@@ -361,7 +361,8 @@ class Builder:
         if value is None:
             return
         if key in known.attributes:
-            attributes[key] = list(value) if isinstance(value, tuple) else value
+            is_float = known.attributes[key].type == "FLOAT"  # a formula may say 1 for 1.0
+            attributes[key] = list(value) if isinstance(value, tuple) else float(value) if is_float else value
             return
         names = [f.name for f in known.inputs]
         if key not in names:

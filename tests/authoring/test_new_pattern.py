@@ -90,6 +90,35 @@ def test_only_axes_that_the_computation_makes_equal_share_a_name(tmp_path: Path)
     assert times(made, HEADS) == times(made, wider) == 1
 
 
+def test_shared_keys_and_values_are_repetitions(tmp_path: Path) -> None:
+    """Two heads of queries share a key and a value: the head axis of these is expanded and merged."""
+    text = HEADS.replace("seq, 64] b", "seq, 32] b").replace("seq, 64] c", "seq, 32] c")
+    text = text.replace("(b, heads)", "(b, few)").replace("(c, heads)", "(c, few)")
+    shapes = "int64[4] few = {0, 0, 2, 16}, int64[5] twice = {1, 1, 2, 1, 1}, int64[4] merged = {0, 4, -1, 16}"
+    text = text.replace("> {", f", {shapes}, int64[1] two = {{2}}> {{", 1)
+    for one, perm in (("k", "0, 2, 3, 1"), ("v", "0, 2, 1, 3")):
+        text = text.replace(
+            f"{one} = Transpose <perm = [{perm}]> ({one}4)",
+            f"{one}t = Transpose <perm = [0, 2, 1, 3]> ({one}4) {one}u = Unsqueeze ({one}t, two) {one}e = Expand ({one}u, twice) "
+            f"{one}m = Reshape ({one}e, merged)" + (f" {one} = Transpose <perm = [0, 1, 3, 2]> ({one}m)" if one == "k" else ""),
+        )
+    text = text.replace("MatMul (p, v)", "MatMul (p, vm)")
+    path = saved(tmp_path / "m.onnx", text)
+    made = authored(path, Chosen(nodes=tuple(node.name for node in onnx.load(path).graph.node)))
+    assert made.holds and times(made, text) == 1
+    assert made.formula == (
+        't1 = rearrange(x, "i j (k l) -> i k j l") @ repeat(z, "i m (n l) -> i (n o) l m")\n'
+        'y = rearrange(Softsign(t1) @ repeat(u, "i m (n p) -> i (n o) m p"), "i q j p -> i j (q p)")'
+    )
+
+
+def test_a_factor_of_one_is_left_out(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[N, 8] x) => (float[N, 8] y) <float one = {1.0}> { m = Mul (one, x) s = Softsign (m) y = Mul (x, s) }"""
+    made = authored(saved(tmp_path / "m.onnx", text), Chosen(nodes=("m", "s", "y")))
+    assert made.holds and made.formula == "y = Softsign(x) * x"
+
+
 def test_equal_axes_of_one_rearrangement_have_names_of_their_own(tmp_path: Path) -> None:
     """Scores of self-attention have the positions twice, and mix their heads by a product after a Transpose."""
     split = "a0, b0, c0 = Split <axis = -1> (a, thirds)"

@@ -148,6 +148,10 @@ TRANSPARENT = [
     "a = Constant <value_ints = [0]> () b = Constant <value_ints = [9223372036854775807]> () y = Slice (x, a, b, a)",
     "y = Concat <axis = 0> (x)",
     "a = Identity (x) b = Dropout (a) y = Identity (b)",
+    "one = Constant <value_float = 1.0> () y = Mul (x, one)",
+    "one = Constant <value_float = 1.0> () y = Mul (one, x)",
+    "one = Constant <value_floats = [1.0]> () y = Div (x, one)",
+    "zero = Constant <value_float = 0.0> () y = Sub (x, zero)",
 ]
 
 OPAQUE = [
@@ -162,6 +166,12 @@ OPAQUE = [
     c = Constant <value_ints = [0]> () y = Slice (x, a, b, c, a)""",
     "y = Concat <axis = 0> (x, x)",
     "y = my.Identity (x)",
+    "two = Constant <value_float = 2.0> () y = Mul (x, two)",
+    "one = Constant <value_float = 1.0> () y = Div (one, x)",
+    "zero = Constant <value_float = 0.0> () y = Sub (zero, x)",
+    "zero = Constant <value_float = 0.0> () y = Add (x, zero)",  # -0 + 0 is 0
+    "ones = Constant <value = float[1, 1, 1] {1.0}> () y = Mul (x, ones)",  # of another rank
+    "one = Constant <value_float = 1.0> () y = my.Mul (x, one)",
 ]
 
 
