@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of timing for one model and setting")
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))
     parser.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed")
-    parser.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
+    parser.add_argument("--rows", type=Path, help="a folder that keeps the results; models with a result are not measured again")
     parser.add_argument("--write", type=Path, nargs="?", const=PAGE, metavar="FILE", help="write the page, native.md or another")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     parser.set_defaults(dims=[], shape=[], made=None)

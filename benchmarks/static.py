@@ -31,7 +31,7 @@ from onnx_subgraph.verification.sizes import assignments
 VARIANTS = ("fused", "static", "replay")
 
 SECONDS, MOST_RUNS = 8.0, 400
-"""A model that is quick runs more rounds than are asked for: as many as take so long, and no more than so many."""
+"""A quick model runs more rounds than asked: as many as fit into this many seconds, up to a maximum."""
 
 
 def feeds_of(path: Path, said: dict[str, int]) -> dict[str, np.ndarray]:
@@ -43,10 +43,10 @@ def feeds_of(path: Path, said: dict[str, int]) -> dict[str, np.ndarray]:
         feeds = draw_feeds(model, {**sizes, **said}, 0)
         try:
             plain.run(None, feeds)
-        except Exception:  # sizes that this model does not take; the next may do
+        except Exception:  # the model does not run at these sizes; try the next
             continue
         return feeds
-    raise SystemExit(f"{path}: no feeds were found that it runs on")
+    raise SystemExit(f"{path}: it runs on none of the feeds that were tried")
 
 
 def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...], said: dict[str, int]) -> str:
@@ -84,7 +84,7 @@ def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...],
     begun = time.perf_counter()
     while len(seconds["plain"]) < runs or (time.perf_counter() - begun < SECONDS and len(seconds["plain"]) < MOST_RUNS):
         for name, run in variants.items():
-            run()  # what the others left in the caches of the processor is not this one's fault
+            run()  # not timed: the caches still hold the data of the others
             at = clock()
             run()
             seconds[name].append(clock() - at)
@@ -111,7 +111,7 @@ faster. With one thread it is processor time. Models with a cache of keys and va
 
 
 def main() -> None:
-    """Measure, print, and write the page where one is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--runs", type=int, default=40)
