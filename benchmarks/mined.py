@@ -91,7 +91,7 @@ def page(found: Mined, times: dict[Path, dict[str, float]]) -> str:
     ranked = sorted(uncovered.items(), key=lambda item: -item[1])[:SHOWN]
     lines += [
         "",
-        f"All units together take {sum(uncovered.values()) / len(found.models):.2%} of the time, the mean of all models. Largest:",
+        f"All units take {sum(uncovered.values()) / len(found.models):.2%} of the time (mean of all models). Largest:",
         "",
         "| model | share of its time in units |",
         "|---|---|",
