@@ -180,7 +180,7 @@ def session(path: Path, threads: int, provider: str, *, own_fusions: bool = True
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads leave the cores to the next session
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # its idle threads free the cores for the next session
     if not own_fusions:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     return onnxruntime.InferenceSession(str(path), options, providers=[provider])

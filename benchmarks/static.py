@@ -35,7 +35,7 @@ SECONDS, MOST_RUNS = 8.0, 400
 
 
 def feeds_of(path: Path, said: dict[str, int]) -> dict[str, np.ndarray]:
-    """Inputs that fit, at the first sizes that the model runs with. said: dimension → size that it is to have."""
+    """Inputs at the first sizes that the model runs with. said: dimension → required size."""
     model = load(path)
     infer_shapes(model)
     plain = onnxruntime.InferenceSession(path)
@@ -99,11 +99,11 @@ def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...],
 
 HEAD = """# Static schedules beside plain onnxruntime
 
-`python benchmarks/static.py MODEL…`: seconds of a run as a ratio to plain onnxruntime {version} with all its optimisation: the
-median of {runs} to {most} rounds in which all take turns (with the first and the ninth decile), {threads} thread. *fused* is the
-general model of `InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with reused buffers. Below 1 is
-faster. With one thread it is processor time. Models with a cache of keys and values run one token after 63,
-`--size seq=1 --size past=63 --size batch=1`.{skipped}
+Made by `python benchmarks/static.py MODEL…`. Numbers are ratios of a run's seconds to plain onnxruntime {version} with all its
+optimisations: the median of {runs} to {most} rounds in which all take turns (with the first and the ninth decile), {threads}
+thread. Below 1 is faster. *fused* is the general model of `InferenceSession`, *static* the schedule of a `StaticSession`,
+*replay* the same with reused buffers. Times of one thread are processor time. Models with a cache of keys and values run one
+token after 63, `--size seq=1 --size past=63 --size batch=1`.{skipped}
 
 | model | inputs | plain ms | fused | static | replay |
 |---|---|---:|---:|---:|---:|
