@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     show_default="what the runtime takes by itself",
     help="Threads of each session.",
 )
-@click.option("--budget", type=click.FloatRange(min=0), default=10.0, metavar="SECONDS", help="How long all run, together.")
+@click.option(
+    "--budget", type=click.FloatRange(min=0), default=10.0, metavar="SECONDS", help="The time to run all models, in total."
+)
 @click.option(
     "--dim",
     "sizes",

@@ -74,19 +74,19 @@ from onnx_subgraph.errors import UsageError
     "assumed",
     multiple=True,
     metavar="EP",
-    help="A provider that this machine lacks: fuse into operators that it loads according to a table, and run "
-    "nothing on it. May be repeated; without --provider nothing is run at all.",
+    help="A provider that this machine does not have: fuse into operators that it loads according to a table, and run "
+    "nothing on it. Without --provider nothing is run at all. May be repeated.",
 )
 @prefer_option
 @beside_options
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
-@click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
+@click.option("--strict", is_flag=True, help="If a fusion is wrong, write nothing instead of undoing it; exit code 1.")
 @click.option("--sites", is_flag=True, help="Check each fusion alone against float64, on its values in the model, and show all.")
 @click.option(
     "--sites-only",
     is_flag=True,
-    help="Check each fusion alone on drawn values, and do not run the model: for one that is larger than memory. Leaves out "
-    "other changes, which only a run can verify.",
+    help="For a model larger than memory: check each fusion alone on drawn values, and do not run the model. Makes no other "
+    "changes, since only a run can verify them.",
 )
 @fix_overflows_option
 @click.option(
@@ -96,7 +96,7 @@ from onnx_subgraph.errors import UsageError
 )
 @libraries_option
 @feeds_options
-@click.option("--bench", is_flag=True, help="Time what is written beside MODEL, and show it; `bench` says more.")
+@click.option("--bench", is_flag=True, help="Compare the time of the output with that of MODEL; `bench` shows more.")
 @tune_options
 @click.option(
     "--opset",

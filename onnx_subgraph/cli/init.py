@@ -9,7 +9,7 @@ import click
 from onnx_subgraph.cli.options import json_option
 
 
-@click.command(short_help="Write a pack of patterns to begin with.")
+@click.command(short_help="Write a new pack of patterns.")
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--name", metavar="NAME", show_default="the name of the folder", help="The name of the pack: my-pack.")
 @json_option

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME",
     help="The backend that runs the regions: onnxruntime, openvino, static, reference, one that a package "
-    "registers, or a .yaml that declares one. May be repeated: each is asked in turn about the nodes that "
-    "those before it have left.",
+    "registers, or a .yaml that declares one. May be repeated: each one gets the nodes that the ones before "
+    "it left.",
 )
 @click.option(
     "-o",
@@ -76,7 +76,13 @@ if TYPE_CHECKING:
     metavar="OP,…",
     help="Operators, or names of nodes, that may be in a region; * matches any characters. Default: all. May be repeated.",
 )
-@click.option("--deny", type=identifiers, multiple=True, metavar="OP,…", help="Those that may not. May be repeated.")
+@click.option(
+    "--deny",
+    type=identifiers,
+    multiple=True,
+    metavar="OP,…",
+    help="Operators, or names of nodes, that may not be in a region. May be repeated.",
+)
 @click.option(
     "--gain",
     type=click.FloatRange(min=0),

@@ -39,8 +39,8 @@ def tune_options(command: Command) -> Command:
                 "--accuracy",
                 type=click.FloatRange(min=0, min_open=True),
                 metavar="X",
-                help="The largest error of an output against float64, as a share of its largest element. With --tune products "
-                "are rounded within this limit, where it pays; with --numerics a model that exceeds it is not written.",
+                help="The largest error of an output against float64, as a share of its largest element. With --tune, products "
+                "are rounded within this limit if that is faster. With --numerics, a model that exceeds it is not written.",
             ),
             click.option(
                 "--backend",
