@@ -227,9 +227,7 @@ def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str],
     output = folder / f"{model.stem}.fused.onnx"
     result = fuse(model, output, load_patterns(), options, say)
     if result.output is None:
-        raise UsageError(
-            f"{model}: what fuse makes of it is not written ({result.verdict.verdict})", hint=f"onnx-subgraph fuse {model}"
-        )
+        raise UsageError(f"{model}: fuse writes no model ({result.verdict.verdict})", hint=f"onnx-subgraph fuse {model}")
     if result.unchanged:
         message = f"{model}: nothing in it fuses, and there is nothing to hold it against"
         raise NothingToCompareError(message, hint="name a CANDIDATE")

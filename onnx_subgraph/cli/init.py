@@ -26,7 +26,7 @@ def init(folder: Path, name: str | None, as_json: bool) -> int:
     try:
         files = write_pack(folder, name)
     except OSError as error:
-        raise UsageError(f"{folder} can't be written: {error.strerror or error}", hint="name a folder that can") from error
+        raise UsageError(f"{folder} can't be written: {error.strerror or error}", hint="name another folder") from error
     package = folder / name.replace("-", "_")
     if as_json:
         show_json({"name": name, "files": [str(path) for path in files]})

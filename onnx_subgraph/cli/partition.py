@@ -157,9 +157,9 @@ def partition(
     """
     given = shapes(shape)
     if measure and no_verify:
-        raise click.UsageError("--measure times what was verified: leave --no-verify out")
+        raise click.UsageError("--measure needs verification: leave --no-verify out")
     if accuracy is not None and no_verify:
-        raise click.UsageError("--accuracy is what verification holds the result to: leave --no-verify out")
+        raise click.UsageError("--accuracy needs verification: leave --no-verify out")
 
     from onnx_subgraph.cli.terminal import is_verbose, progress, show, show_json, warn
     from onnx_subgraph.deadline import within
