@@ -23,7 +23,7 @@ inputs:
   x: "[…]"
   shift?: "[…]"
 attributes:
-  alpha: what x is multiplied by
+  alpha: the factor of x in the Sigmoid
   twice?: 1 where the result is doubled
 let: |
   factor = 2.0 if twice is not None else 1.0
