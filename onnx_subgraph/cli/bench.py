@@ -229,7 +229,7 @@ def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str],
     if result.output is None:
         raise UsageError(f"{model}: fuse writes no model ({result.verdict.verdict})", hint=f"onnx-subgraph fuse {model}")
     if result.unchanged:
-        message = f"{model}: nothing in it fuses, and there is nothing to hold it against"
+        message = f"{model}: nothing in it fuses, and there is nothing to compare it with"
         raise NothingToCompareError(message, hint="name a CANDIDATE")
     return result.output
 

@@ -207,7 +207,7 @@ def _check_default(sources: _Sources, call: Apply, target: Operator, spec: Attri
         message = f"`{target}` leaves out `{spec.name}`, which is {spec.default} by default; in `match` it is {words}"
         hint = f"write `{spec.name}={given if given is not None and str(given) != '_' else meant}`"
         if str(given) == "_":
-            hint = f"capture it in `match`, `{spec.name}=name`, and hand it on"
+            hint = f"capture it in `match`, `{spec.name}=name`, and pass it on"
         raise PatternError(f"{message} ({operator})", span=call.span, hint=hint)
 
 
