@@ -25,7 +25,7 @@ class Faulty(OpenVino):
         return outputs if next(self._runs) < AFTER else self.fail(outputs)
 
     def fail(self, outputs: Any) -> Any:
-        """What happens then."""
+        """The fault."""
         return outputs
 
 

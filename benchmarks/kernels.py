@@ -194,7 +194,7 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
 
 
 def open_session(model: onnx.ModelProto, folder: Path, threads: int, isa: str | None = None) -> onnxruntime.InferenceSession:
-    """A session with all of onnxruntime's optimisations, and with our kernels for `isa` where it is given."""
+    """A session with all of onnxruntime's optimisations, and with our kernels for `isa` if it is given."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
@@ -232,7 +232,7 @@ def copying(nbytes: float) -> float:
 
 @dataclass(frozen=True)
 class Measured:
-    """How a table is measured. peak: operations per second of one thread, by instruction set. seconds: of timing, for a row."""
+    """The settings of a table. peak: operations per second of one thread, by instruction set. seconds: of timing, for a row."""
 
     isas: Sequence[str]
     peak: Mapping[str, float]
@@ -303,7 +303,7 @@ def table(name: str, cases: Iterator[Case], measured: Measured) -> Iterator[str]
 
 
 def main() -> None:
-    """Measure, print, and write the page where that is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[*CASES])
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))

@@ -58,7 +58,7 @@ class Row:
 
     @property
     def ours(self) -> float:
-        """Our ratio; NaN where there is none."""
+        """Our ratio; NaN if there is none."""
         return self.timings["ours"].ratio if "ours" in self.timings else math.nan
 
     @property

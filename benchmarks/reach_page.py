@@ -48,7 +48,7 @@ The standard's RMSNormalization begins with opset 23. (`--target standard` or `f
 
 @dataclass(frozen=True)
 class Row:
-    """What was found in one model.
+    """The results for one model.
 
     seconds: processor time of `fuse`. found, expected: by unit. error: the largest difference to the original divided by the
     largest magnitude of that output, on the manifest's own feeds. problem: why the written model does not run, or "".

@@ -26,7 +26,7 @@ BEGUN = time.perf_counter()
 FIRST = 1024
 """Elements of each output that are compared."""
 NEAR = 2e-3
-"""How far an answer may be from plain onnxruntime's, as a share of its largest element."""
+"""The allowed difference of an answer from plain onnxruntime's, as a share of its largest element."""
 
 
 class Server:
