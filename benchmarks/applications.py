@@ -37,7 +37,7 @@ WARNED = re.compile(r"OnnxSubgraphWarning: (.+)")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a program said: its answer, the milliseconds of one use, and our warnings."""
+    """The output of a program: its answer, the milliseconds of one use, and our warnings."""
 
     answer: str
     milliseconds: float
@@ -45,7 +45,7 @@ class Ended:
 
 
 def run(program: Path, way: str, cache: str) -> Ended:
-    """Run a program once. Raises SystemExit where it fails."""
+    """Run a program once. Raises SystemExit if it fails."""
     command, variables = WAYS[way]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ONNX_SUBGRAPH_")}
     environment |= {"ONNX_SUBGRAPH_CACHE": cache, **variables}
@@ -56,7 +56,7 @@ def run(program: Path, way: str, cache: str) -> Ended:
 
 
 def row(name: str, rounds: int) -> str:
-    """One line of the table; what our warnings were goes to standard error."""
+    """One line of the table. Prints our warnings to standard error."""
     try:
         package = f"{PROGRAMS[name]} {version(PROGRAMS[name])}"
     except PackageNotFoundError:
@@ -80,7 +80,7 @@ def row(name: str, rounds: int) -> str:
 
 
 def differences(ended: dict[str, list[Ended]]) -> int:
-    """How many runs answered something else than the first plain one; what they answered goes to standard error."""
+    """The number of runs whose answer differs from the first plain one. Prints these answers to standard error."""
     expected = ended["plain"][0].answer
     other = [(way, one.answer) for way, runs in ended.items() for one in runs if one.answer != expected]
     for way, answer in other:
@@ -90,12 +90,12 @@ def differences(ended: dict[str, list[Ended]]) -> int:
 
 HEAD = """# Programs from PyPI under the hook
 
-`python benchmarks/applications.py`, in an environment with the programs, which are as their authors published them:
-milliseconds of one use by plain onnxruntime {onnxruntime}, and ratios to that, the median of {rounds} runs in turn with the
-least and the most, on one core. *fused* is `onnx-subgraph run`, *openvino* `onnx-subgraph run --backend openvino`, *the
-variable* `ONNX_SUBGRAPH_BACKEND=openvino` with the hook installed. The answer is what the program prints: the texts of a page
-with their scores, the probability of speech in 124 pieces of sound, the kinds of five files with their scores. waitress is a
-server that answers with magika: an hour's worth of requests, one a second, asked by eight clients as fast as it answers.
+Made by `python benchmarks/applications.py` in an environment with the programs as their authors published them. *plain ms* is
+one use with plain onnxruntime {onnxruntime}, in milliseconds. The other times are ratios to it: the median of {rounds} runs in
+turn, with the least and the most, on one core. *fused* is `onnx-subgraph run`, *openvino* is `onnx-subgraph run --backend
+openvino`, *the variable* is `ONNX_SUBGRAPH_BACKEND=openvino` with the hook installed. The answer is what the program prints:
+the texts of a page with their scores, the probability of speech in 124 pieces of sound, the kinds of five files with their
+scores. waitress is a server that answers with magika. Eight clients send it 3,600 requests, as fast as it answers.
 
 | program | answer | plain ms | fused | openvino | the variable |
 |---|---|---:|---:|---:|---:|
@@ -103,7 +103,7 @@ server that answers with magika: an hour's worth of requests, one a second, aske
 
 
 def main() -> None:
-    """Measure, print, and write the page where one is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--page", type=Path)

@@ -35,7 +35,7 @@ ATTENTION = ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAtt
 ROTARY = ("RotaryEmbedding", "com.microsoft.RotaryEmbedding")
 LIMIT = 300.0
 NOT_RUNNABLE = ("no feeds were found that the original model runs on", "onnxruntime does not load the original model")
-"""What a verdict says of exports that are no models that anybody could run."""
+"""Reasons of verdicts on exports that onnxruntime can not run."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of it: attentions and rotary embeddings as (found, called), the verdict, and what is to be said besides."""
+    """The result of a task: attentions and rotary embeddings as (found, called), the verdict, and a remark."""
 
     task: Task
     attention: tuple[int, int]
@@ -64,7 +64,7 @@ class Row:
 
 
 def measure(task: Task) -> Row:
-    """Make the network, count what it calls, export it, fuse it."""
+    """Make the network, count its calls, export it, fuse it."""
     try:
         called = exported(task.kind, task.name, task.exporter, task.model)
     except Exception as error:
@@ -73,7 +73,7 @@ def measure(task: Task) -> Row:
     assert result.verdict is not None
     verdict = result.verdict
     if verdict.reason.startswith(NOT_RUNNABLE):
-        return Row(task, (0, 0), (0, 0), "none", "onnxruntime can't run the model as it was exported")
+        return Row(task, (0, 0), (0, 0), "none", "onnxruntime can't run the exported model")
     found = [sum(result.operators_after.get(o, 0) for o in operators) for operators in (ATTENTION, ROTARY)]
     skipped = Counter(s.reason for s in result.skipped if "attention" in s.pattern or "rotary" in s.pattern)
     remark = skipped.most_common(1)[0][0] if found[0] < called["attention"] and skipped else ""
@@ -85,9 +85,9 @@ HEAD = """\
 # Architectures of transformers
 
 Made by `python benchmarks/architectures.py --write` with transformers {transformers}, torch {torch} and onnxruntime
-{onnxruntime}: networks of two layers with random weights, as torch's exporters write them, TorchScript at opset 17 and dynamo at
-opset 18, with symbolic batch and length. *attention* and *rotary* are found/called: how many operators the fused model has, and
-how many attentions and rotations of a query or a key one forward pass of the network calls.
+{onnxruntime}. Each network has two layers, random weights, and symbolic batch and length. torch's exporters wrote it: TorchScript
+at opset 17, dynamo at opset 18. *attention* and *rotary* are found/called: the number of operators in the fused model, and the
+number of attentions and rotations of a query or a key in one forward pass of the network.
 
 **{found} of {called} attentions and {turned} of {turns} rotary embeddings are found in {graphs} graphs;
 {equivalent} of them are equivalent.**
@@ -120,7 +120,7 @@ def _words(error: Exception) -> str:
 
 
 def main() -> None:
-    """Export and fuse; exit 1 where `fuse` fails or its model is not equivalent."""
+    """Export and fuse; exit 1 if `fuse` fails or a model is not equivalent."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", default="*", metavar="GLOB", help="the architectures")
     arguments.add_argument("--jobs", type=int, default=1)

@@ -28,7 +28,7 @@ JOINED = "ot = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(ot, joined)"
 
 
 def attention(mask: str, scaled: str) -> str:
-    """Attention written out, of projections."""
+    """Attention on projections, written out in primitive operators."""
     masked = "w = Add(u, mask)" if mask else "w = Identity(u)"
     graph = f"{BY_HEADS} {scaled} {masked} {WEIGHTED} {JOINED}"
     return f"({QKV}{MASKS[mask]}) => ($T[$b,$s,$H] y) {NUMBERS} {{ {graph} }}"
@@ -46,7 +46,7 @@ BIASES = tuple(
     )
     for mask in ("", "causal")
 )
-"""Biases as operands of their own, and as the operator's bias."""
+"""Biases as separate Adds, and as the operator's bias."""
 
 STEPS = tuple(
     {"b": b, "s": s, "t": t, "N": n} for n in (6, 12) for b, s, t in ((1, 1, 64), (1, 1, 512), (1, 128, 128), (8, 1, 128))
@@ -71,7 +71,7 @@ PAST = Case(
     tuple({**step, "n": step["t"] + step["s"]} for step in STEPS),
     opset=23,
 )
-"""A cache that is joined to keys and values, or the operator's own."""
+"""A cache that Concat joins to keys and values, or the operator's own cache."""
 
 STANDARD = tuple(
     Case(
@@ -84,7 +84,7 @@ STANDARD = tuple(
     )
     for mask in MASKS
 )
-"""The operator of the ONNX standard, in the place of com.microsoft's."""
+"""The operator of the ONNX standard instead of com.microsoft's."""
 
 ROTARY = Case(
     ("rotary-embedding",),

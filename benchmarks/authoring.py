@@ -52,7 +52,7 @@ LIBRARY = load_patterns()
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one unit in one exporter's model. found: exporter → places that were fused, and the verdict."""
+    """The result for one unit in one exporter's model. found: exporter → number of fused places, and the verdict."""
 
     name: str
     exporter: str
@@ -82,7 +82,7 @@ def exported(name: str, exporter: str, path: Path) -> None:
 
 
 def rank_of(units: Iterable[Unit]) -> tuple[int, int]:
-    """The rank of the first unit whose places lie in the module `unit`, and how many they are; (0, 0) where there is none."""
+    """The rank of the first unit whose places lie in the module `unit`, and their number; (0, 0) if there is none."""
     for rank, unit in enumerate(units, start=1):
         inside = [one for one in unit.occurrences if any("unit" in p.split(".") for n in one.nodes for p in paths(n))]
         if inside:
@@ -108,7 +108,7 @@ def measured(name: str, models: dict[str, Path], exporter: str, folder: Path) ->
 
 
 def again(folder: Path) -> dict[str, str]:
-    """Built-in pattern → what went wrong where an instance of it was written down again; "" where nothing did."""
+    """Built-in pattern → what went wrong when `new-pattern` wrote a pattern from an instance of it, or ""."""
     answers: dict[str, str] = {}
     for pattern in LIBRARY.patterns:
         if not pattern.is_formula:
@@ -130,11 +130,11 @@ def again(folder: Path) -> dict[str, str]:
 def _wrong(made: Authored) -> str:
     if made.proof.failures:
         return made.proof.failures[0].split(";")[0].split("again.yaml:")[-1]
-    return "" if made.holds else "proved, and the instance is not found"
+    return "" if made.holds else "proved, but the instance is not found"
 
 
 def cost(made: ir.Model, path: Path) -> tuple[float, dict[str, float], int]:
-    """Seconds of processor time that `mine` takes on a graph, the part of each stage of them, and how many units it finds."""
+    """Seconds of processor time that `mine` takes on a graph, the seconds of each stage, and the number of units it finds."""
     ir.save(made, path)
     begun = time.process_time()
     mined = mine([path], LIBRARY)
@@ -153,12 +153,12 @@ def page(rows: list[Row], trips: dict[str, str], costs: dict[str, tuple[float, d
         "",
         f"Made by `python benchmarks/authoring.py --write` with torch {version('torch')} and",
         f"onnxruntime {version('onnxruntime')}: networks of three layers, each with a unit that no pattern",
-        "of the catalogue knows.",
+        "of the catalogue covers.",
         "",
-        f"**In {first} of {len(rows)} exports `mine` ranks the unit first, {proved} of {len(rows)} patterns prove as",
-        f"`new-pattern` writes them, and with {whole} of them `fuse` finds every place in both exporters' models.**",
+        f"**`mine` ranks the unit first in {first} of {len(rows)} exports. {proved} of {len(rows)} patterns are proved as",
+        f"`new-pattern` writes them. With {whole} of them `fuse` finds every place in the models of both exporters.**",
         "",
-        "*places* are those that were mined, one or more in each layer; *found* are the fusions in TorchScript's and in",
+        "*places* counts the mined places, one or more in each layer. *found* counts the fusions in TorchScript's and in",
         "dynamo's model.",
         "",
         "| unit | exporter | rank | places | proof | found | verdict | formula |",
@@ -174,8 +174,8 @@ def page(rows: list[Row], trips: dict[str, str], costs: dict[str, tuple[float, d
         "",
         "## Round trip",
         "",
-        f"Of {len(trips)} built-in patterns an instance was written down again: {good} of the new patterns prove and match the",
-        "instance. The others:",
+        f"From an instance of each of {len(trips)} built-in patterns, a new pattern was written. {good} of them are proved and",
+        "match the instance. The others:",
         "",
         "| pattern | why not |",
         "|---|---|",
@@ -184,7 +184,7 @@ def page(rows: list[Row], trips: dict[str, str], costs: dict[str, tuple[float, d
         "## Cost",
         "",
         "Processor time of `mine` in seconds: reading the file and inferring its shapes, matching the catalogue, and",
-        "mining what is left.",
+        "mining the other nodes.",
         "",
         "| graph | nodes | units | together | reading | matching | mining |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -198,9 +198,9 @@ def page(rows: list[Row], trips: dict[str, str], costs: dict[str, tuple[float, d
 
 
 def main() -> None:
-    """Measures all, prints the page, and writes it with --write."""
+    """Measure all, print the page, and write it with --write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="*", help="units whose names fit")
+    parser.add_argument("--only", default="*", help="a glob over the names of the units")
     parser.add_argument("--write", action="store_true", help="write authoring.md")
     options = parser.parse_args()
     from unknown_units import UNITS

@@ -22,10 +22,10 @@ def fault(case: Mapping[str, Any], source: Path, output: Path) -> tuple[str, str
 
 
 def _validity(original: onnx.ModelProto, source: Path, output: Path) -> tuple[str, str] | None:
-    """Whether what the original passed, onnx's checker and a session, the written model passes too."""
+    """A fault if the original passes onnx's checker, or opens in a session, and the written model does not."""
     try:
         onnx.checker.check_model(original)
-    except Exception:  # the checker raises what its schemas raise; the original is untidy and proves nothing
+    except Exception:  # the checker raises any error of its schemas; an invalid original proves nothing
         pass
     else:
         try:
@@ -44,14 +44,14 @@ def _validity(original: onnx.ModelProto, source: Path, output: Path) -> tuple[st
 
 
 def _equality(case: Mapping[str, Any], source: Path, output: Path) -> tuple[str, str] | None:
-    """Whether the written model computes the same on the case's feeds, for two seeds, optimised and not."""
+    """A fault if the outputs differ on the case's feeds, for two seeds, with and without optimisation."""
     if not case["runnable"] or case["feeds"] is None:
         return None
     reference = _session(source, optimised=False)
     for optimised in (False, True):
         try:
             candidate = _session(output, optimised=optimised)
-        except Exception:  # where the original loads, `_validity` has said so; onnxruntime's own fusions break some models
+        except Exception:  # `_validity` reports it if the original loads; onnxruntime's own fusions break some models
             continue
         for seed in (0, 1):
             values = dict(feeds(case["feeds"], seed))
@@ -62,14 +62,14 @@ def _equality(case: Mapping[str, Any], source: Path, output: Path) -> tuple[str,
                 return "wrong", f"does not run: {str(error).splitlines()[0]}"
             names = [o.name for o in reference.get_outputs()]
             for name, a, b, c in zip(names, found, expected, again, strict=True):
-                difference = "" if _difference(c, b) else _difference(a, b)  # a Dropout that trains is no reference
+                difference = "" if _difference(c, b) else _difference(a, b)  # a Dropout in training mode is no reference
                 if difference:
                     return "wrong", f"{name}: {difference}"
     return None
 
 
 def _difference(found: Any, expected: Any) -> str:
-    """Where `found` is too far from `expected`, in words: 2e-4 of the largest magnitude in float32, 1e-2 in float16; or ""."""
+    """How `found` differs from `expected` by more than 2e-4 of the largest magnitude (float16: 1e-2), or ""."""
     if not isinstance(expected, np.ndarray):
         return "" if len(found) == len(expected) else "another length"
     if found.shape != expected.shape or found.dtype != expected.dtype:

@@ -22,7 +22,7 @@ from onnx_subgraph.matching.synonyms import written
 
 
 def needless(pattern: Pattern) -> Iterator[str]:
-    """The pairs of alternatives in the formula that are one."""
+    """The pairs of alternatives in the formula of which one is needless."""
     for line in pattern.match:
         for term in walk(line.term):
             if isinstance(term, Either):
@@ -42,7 +42,7 @@ def _why(one: Term, other: Term) -> str:
 
 
 def _key(term: Term) -> tuple[object, ...]:
-    """A term up to the order of operands, wherever they stand."""
+    """A key that is equal for terms that differ in the order of operands only."""
     inside = sorted(repr(_key(child)) for child in children(term))
     match term:
         case Chain(operator=operator, items=items):
@@ -55,7 +55,7 @@ def _key(term: Term) -> tuple[object, ...]:
 
 
 def _without_one(term: Term) -> Iterator[Term]:
-    """The term with one name among its operands left out."""
+    """The term without one of its operands that is a name, for each of them."""
     if isinstance(term, Chain):
         for position, (item, _) in enumerate(term.items):
             left = term.items[:position] + term.items[position + 1 :]
@@ -66,14 +66,14 @@ def _without_one(term: Term) -> Iterator[Term]:
 
 
 def main() -> int:
-    """Print the counts and what is needless."""
+    """Print the counts and the needless alternatives."""
     patterns = load_patterns().patterns
     files = {pattern.file for pattern in patterns}
     lines = sum(len(pattern.match.assignments) for pattern in patterns)
     alternatives = sum(len(t.alternatives) for p in patterns for a in p.match for t in walk(a.term) if isinstance(t, Either))
     found = [pair for pattern in patterns for pair in needless(pattern)]
     print(f"{len(files)} files, {len(patterns)} patterns, {lines} lines of formulas, {alternatives} alternatives")
-    print(f"{len(found)} pairs of alternatives that differ by an optional operand, a synonym or an order alone")
+    print(f"{len(found)} pairs of alternatives that differ only by an optional operand, a synonym or an order")
     for pair in found:
         print(pair)
     return 1 if found else 0

@@ -38,10 +38,10 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE / "convolution.md"
 CLASSES = ("1×1", "k×k", "depthwise")
 ACTIVATIONS = {"Relu": 1, "Sigmoid": 6, "HardSwish": 7}
-"""As convolution.c numbers them. Another activation counts as Swish, the dearest of them."""
+"""The numbers that convolution.c uses. Any other activation counts as Swish, the most expensive one."""
 AFTER = {"ReorderInput", "ReorderOutput", "Add", "Mul", "Div", "Clip", "Relu", "Sigmoid", "HardSigmoid", "HardSwish", "LeakyRelu"}
 AFTER |= {"PRelu", "QuickGelu", "Gelu", "Tanh"}
-"""What an epilogue, and a layout that is the same everywhere, could save at most."""
+"""The operators that an epilogue and one layout for the whole model could remove at most."""
 
 
 class Convolution(ctypes.Structure):
@@ -114,12 +114,12 @@ class Prototype:
         self._said = Convolution(*sizes, activation, int(shape.group > 1), *pointers)
 
     def seconds(self) -> float:
-        """What it takes, for all images of a batch. It runs twice, and the second time finds its arrays in the cache."""
+        """Seconds for all images of a batch. It runs twice, and the second run, with its arrays in the cache, counts."""
         runs = [self._library.convolve(ctypes.byref(self._said)) for _ in range(2)]
         return float(self.shape.x[0] * runs[-1])
 
     def check(self) -> None:
-        """Hold the sums of the prototype against those of onnxruntime."""
+        """Compare the results of the prototype with those of onnxruntime."""
         before, self._said.activation = self._said.activation, 0
         self.seconds()
         self._said.activation = before
@@ -137,7 +137,7 @@ class Prototype:
 def profiled(
     path: Path, feeds: Mapping[str, np.ndarray], rounds: int, *, blocked: bool, between: Any = None
 ) -> list[dict[str, Any]]:
-    """Every node, with its quickest run as `seconds`, and its shapes and attributes."""
+    """Every node with its shapes and attributes; `seconds` is its quickest run."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level, options.enable_profiling = 1, 4, True
     if not blocked:
@@ -171,7 +171,7 @@ def profiled(
 
 
 def shape_of(node: Mapping[str, Any]) -> Shape | None:
-    """The convolution that a node is; None where the prototype has no word for it."""
+    """A node as a convolution; None if the prototype does not support it."""
     if node["operator"] not in ("Conv", "FusedConv") or len(node["inputs"][1]) != 4:
         return None
     said, inputs = node["attributes"], node["inputs"]
@@ -186,7 +186,7 @@ def shape_of(node: Mapping[str, Any]) -> Shape | None:
 
 
 def measure(name: str, path: Path, shapes: Mapping[str, tuple[int, ...]], isas: Libraries, rounds: int) -> Row:
-    """Time onnxruntime's nodes and the prototype's, by turns."""
+    """Time onnxruntime's nodes and the prototype's in turn."""
     feeds = feeds_of(path, Task(name, path, 0.0, 1, shapes=shapes))
     found = [shape for node in profiled(path, feeds, 1, blocked=False) if (shape := shape_of(node))]
     ours = {isa: [Prototype(library, shape) for shape in found] for isa, library in isas.items()}
@@ -231,9 +231,9 @@ HEAD = """# Convolutions: whether kernels of our own would pay
 work ran on the machine. The models were fused first. In registers, products and sums reach {peaks}.
 
 *share*: of the model's time. *reaches*: GFLOP/s of onnxruntime's convolutions, in its blocked layout. *avx512*, *avx2*: the time
-of a prototype (`convolution.c`) over onnxruntime's. *products*: what the model would take if the prototype computed its
-convolutions with AVX-512, over what it takes now. *at best*: the same if all activations, sums, products of elements and changes
-of layout cost nothing beside, which no epilogue reaches.
+of a prototype (`convolution.c`) divided by onnxruntime's. *products*: the model's time if the prototype computed its convolutions
+with AVX-512, divided by its time now. *at best*: the same if all activations, sums, products of elements and changes of layout
+also took no time, a limit that no epilogue reaches.
 """
 
 
@@ -257,7 +257,7 @@ def table(isas: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print, and write the page where that is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="MODEL.onnx[@INPUT=1x3x320x320]")
     parser.add_argument("--rounds", type=int, default=20)

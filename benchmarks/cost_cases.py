@@ -16,10 +16,10 @@ Sizes = Mapping[str, int]
 class Case:
     """A site to measure.
 
-    patterns: the ids that fuse it; the last one is what the measurement is of. graph: unfused, `$T` is the dtype.
-    sizes: at which it is measured. fused: a graph to hold against it in place of the patterns' work. around: the graph without
-    the site, where that needs surroundings to run as it does in a model; their time is taken off. apart: whether onnxruntime may
-    leave the site unfused; it may not where the pattern asks for just what onnxruntime's own fusion asks for.
+    patterns: the ids that fuse it; the last one is measured. graph: unfused, `$T` is the dtype. sizes: those measured.
+    fused: a graph to compare with it, in place of the patterns' result. around: for a site that needs surroundings to run as in a
+    model, the graph without the site, whose time is subtracted. apart: whether onnxruntime may leave the site unfused. It may not
+    if the pattern has the same conditions as onnxruntime's own fusion.
     """
 
     patterns: tuple[str, ...]
@@ -33,7 +33,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The pattern that is measured."""
+        """The id of the pattern that is measured."""
         return self.patterns[-1]
 
 
@@ -52,12 +52,12 @@ ADDED = "($T[$b,$s,$H] x, $T[$b,$s,$H] z, $T[$H] G, $T[$H] B) => ($T[$b,$s,$H] y
 ADDED_AND_KEPT = ADDED.replace(" y)", " y, $T[$b,$s,$H] t)")
 BIASED = ADDED.replace("$T[$H] G", "$T[$H] C, $T[$H] G")
 FEED_FORWARD = grid((64, 128, 197), H=(64, 64), F=(1536, 3072))
-"""A thin H: products as long as a model's would drown their site in what they err by."""
+"""H is small: with the products of a real model, their noise would hide the time of the site."""
 ONE = "($T[$b,$s,$H] x) => ($T[$b,$s,$H] y)"
 
 
 def feed_forward(site: str, layers: int = 3) -> str:
-    """Feed-forward blocks one after the other, `site` between their products: what it costs depends on what the caches hold."""
+    """A chain of feed-forward blocks with `site` between their products, since its time depends on what is in the caches."""
     weights = "".join(f", $T[$H,$F] W{n}, $T[$F] B{n}, $T[$F,$H] V{n}, $T[$H] G{n}, $T[$H] D{n}" for n in range(layers))
     block = "l@ = LayerNormalization(x@, G@, D@) m@ = MatMul(l@, W@) " + site + " o@ = MatMul(g@, V@) x& = Add(o@, x@)"
     blocks = " ".join(block.replace("@", str(n)).replace("&", str(n + 1)) for n in range(layers))
@@ -255,7 +255,7 @@ CONVOLUTION = (
 )
 
 FRAMES = ((256, 128), (320, 160), (400, 160), (512, 160), (640, 160), (800, 200), (1000, 250), (1024, 256))
-"""Their lengths, and the steps between them. Of those of powers of two the transform is quick."""
+"""Lengths and steps of frames. onnxruntime's transform is quick for powers of two."""
 QUANTIZED = (
     Case(
         ("dynamic-quantize-matmul",),

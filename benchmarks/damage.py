@@ -30,7 +30,7 @@ SECONDS, BYTES = 60.0, 8 << 30
 
 @dataclass(frozen=True)
 class Task:
-    """One damaged file. keep: the folder that it is kept in, or None."""
+    """One damaged file. keep: the folder to keep it in, or None."""
 
     seed: int
     number: int
@@ -48,7 +48,7 @@ class Row:
 
 
 def measure(task: Task) -> Row:
-    """Make one file and ask."""
+    """Make one file and run the tool on it."""
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     random = Random(f"{task.seed}/{task.number}")
     with tempfile.TemporaryDirectory() as name:
@@ -68,7 +68,7 @@ def _gist(answered: damage.Answer) -> str:
 
 
 def main() -> int:
-    """Run; 1 where an answer is wrong."""
+    """Run; return 1 if an answer is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=2000, metavar="N", help="how many files (2000)")
     parser.add_argument("--seed", type=int, default=0, help="another seed makes other files (0)")

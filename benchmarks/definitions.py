@@ -46,20 +46,20 @@ FAULTS = ("wrong", "traceback")
 PREFACE = """\
 # Definitions
 
-Made by `python benchmarks/definitions.py` with onnx {onnx} and onnxruntime {onnxruntime} in {seconds:.0f} s, from the node tests
-that onnx publishes. An *expanded* model holds the function body of an operator in its place, as models do whose functions were
-inlined. Counted are those whose operator onnxruntime runs as one node on the CPU. *One operator*: with `--prefer fusion` all that
-computes the results is one node again.
+Made by `python benchmarks/definitions.py` with onnx {onnx} and onnxruntime {onnxruntime} in {seconds:.0f} s, from the node
+tests that onnx publishes. An *expanded* model has the function body of an operator instead of the operator, like a model whose
+functions were inlined. The table counts those whose operator onnxruntime runs as one node on the CPU. *One operator*: after
+`fuse --prefer fusion`, one node computes the results.
 
-**{found} of {expanded} definitions become one operator. All {every} node tests went through `fuse`: {faults} wrong.**"""
+**{found} of {expanded} definitions become one operator. `fuse` ran on all {every} node tests: {faults} wrong.**"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one node test.
+    """The result of one node test.
 
-    outcome: one of OUTCOMES. operator: of the node that the expanded model stands for, "" for any other model. left: the
-    operators that compute the results in the end. why: why an expanded model is not one operator, or what is wrong.
+    outcome: one of OUTCOMES. operator: the one that the expanded model defines, "" for any other model. left: the operators that
+    compute the results after fusion. why: why an expanded model is not one operator, or what is wrong.
     """
 
     name: str
@@ -85,7 +85,7 @@ def _library() -> Library:
 
 
 def measure(name: str) -> Row:
-    """Fuse one node test and say what it is."""
+    """Fuse one node test and classify the result."""
     case = cases()[name]
     operator = _operator(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ def measure(name: str) -> Row:
 
 
 def _operator(name: str) -> str:
-    """The operator that an expanded model stands for, where onnxruntime runs it as one node; else ""."""
+    """The operator that an expanded model defines, if onnxruntime runs it as one node; else ""."""
     found = re.match(r"(.*)_expanded(_ver\d+)?$", name)
     plain = cases().get(found[1]) if found is not None else None
     if plain is None or len(plain.model.graph.node) != 1:
@@ -129,7 +129,7 @@ def _feeds(case: Any) -> dict[str, Any]:
 
 
 def _live(model: onnx.ModelProto) -> list[str]:
-    """The operators behind the outputs of a model, constants aside; an expanded model may compute more than it gives out."""
+    """The operators that compute the outputs of a model, without constants. An expanded model may have other, unused nodes."""
     needed, found = {value.name for value in model.graph.output}, []
     for node in reversed(model.graph.node):
         if needed.intersection(node.output):
@@ -165,7 +165,7 @@ def _why(model: onnx.ModelProto, result: FuseResult) -> str:
 
 
 def _held(row: Row, source: Path, output: Path, feeds: Mapping[str, Any]) -> Row:
-    """The row, after the written model was held against the original."""
+    """The row, after comparing the written model with the original."""
     try:
         reference = _session(str(source))
         expected, again = reference.run(None, dict(feeds)), _session(str(source)).run(None, dict(feeds))
@@ -177,13 +177,13 @@ def _held(row: Row, source: Path, output: Path, feeds: Mapping[str, Any]) -> Row
         except Exception as error:
             return replace(row, outcome="wrong", why=f"does not run: {str(error).splitlines()[0]}")
         for value, a, b, c in zip(reference.get_outputs(), found, expected, again, strict=True):
-            if _differs(a, b) and not _differs(b, c):  # what draws numbers is no reference
+            if _differs(a, b) and not _differs(b, c):  # a random output is no reference
                 return replace(row, outcome="wrong", why=f"{value.name}: {_differs(a, b)}")
     return row
 
 
 def _differs(found: Any, expected: Any) -> str:
-    """Where `found` is another value, in words; "" where it is the same within 2e-4 of the largest (float16: 1e-2)."""
+    """How `found` differs, or "" if it is the same within 2e-4 of the largest magnitude (float16: 1e-2)."""
     if not isinstance(expected, np.ndarray) or expected.dtype.kind not in "fc":
         return "" if np.array_equal(found, expected) else "other values"
     if found.shape != expected.shape or found.dtype != expected.dtype:
@@ -208,7 +208,7 @@ def _session(model: str | bytes, *, optimised: bool = False, written: Path | Non
 
 
 def report(rows: Sequence[Row], seconds: float) -> str:
-    """The page: a table of operators, what is not one operator and why, and what became of all node tests."""
+    """The page: a table of operators, the models that are not one operator and why, and the outcomes of all node tests."""
     expanded = [row for row in rows if row.operator]
     found = [row for row in expanded if len(row.left) == 1]
     faults = sum(row.outcome in FAULTS for row in rows)
@@ -239,7 +239,7 @@ def report(rows: Sequence[Row], seconds: float) -> str:
 
 _LEGEND = """\
 *Not runnable*: onnxruntime does not run the original, so nothing can be verified and nothing is written. *Not shown equal*:
-something was fused, and no output could show a difference (it is empty, or draws numbers), so nothing is written."""
+something was fused, but no output can show a difference (it is empty or random), so nothing is written."""
 
 
 def _cell(text: str) -> str:
@@ -247,12 +247,12 @@ def _cell(text: str) -> str:
 
 
 def main() -> None:
-    """Run all node tests and write the page; exit 1 when there is a fault."""
+    """Run all node tests and write the page; exit 1 if there is a fault."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", default="*", help="a glob over the names of the tests")
     arguments.add_argument("--jobs", type=int, default=2)
     arguments.add_argument("--limit", type=float, default=120, help="seconds for one test")
-    arguments.add_argument("-o", "--output", type=Path, help="the page; a part alone is written into build/")
+    arguments.add_argument("-o", "--output", type=Path, help="the page; the page of a part of the tests goes into build/")
     given = arguments.parse_args()
     output = page_path(given.output, "definitions.md", given.only)
     started = time.perf_counter()

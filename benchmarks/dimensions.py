@@ -8,11 +8,11 @@ import onnx
 
 PLAIN = "plain"
 SPELLINGS = (PLAIN, "?", "batch size", "N:1", "<dynamic>")
-"""The name that the first dimension of a model gets; the others get a number after it."""
+"""The new name of the first dimension of a model; the others get a number after it."""
 
 
 def renamed(model: onnx.ModelProto, spelling: str) -> onnx.ModelProto | None:
-    """The model, changed, with each of its symbolic dimensions renamed; None where it has none."""
+    """The model, changed in place, with each symbolic dimension renamed; None if it has none."""
     names: dict[str, str] = {}
     for value in _values(model.graph):
         for dimension in value.type.tensor_type.shape.dim:
@@ -23,7 +23,7 @@ def renamed(model: onnx.ModelProto, spelling: str) -> onnx.ModelProto | None:
 
 
 def _values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    """What is declared in the graph and in the bodies of its nodes."""
+    """The values that the graph and the bodies of its nodes declare."""
     yield from (*graph.input, *graph.output, *graph.value_info)
     for node in graph.node:
         for attribute in node.attribute:

@@ -34,12 +34,12 @@ WAYS = {
 
 
 def threads() -> int:
-    """Of this process, those of libraries too."""
+    """The threads of this process, including those of libraries."""
     return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 def counted(model: Path, way: str) -> dict[str, object]:
-    """How many engines there are, the threads that a session and its runs add, and what a session of the program's says then."""
+    """The number of engines, the threads that a session and its runs add, and what another session of the program then says."""
     backend, pool = WAYS[way]
     engines = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -39,18 +39,18 @@ from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
 from onnx_subgraph.verification.sizes import assignments, symbols
 
 DENIED = ("Softmax", "Sigmoid", "HardSigmoid", "MaxPool", "GlobalAveragePool", "ReduceMean", "Relu6")
-"""Operators that *pieces* leaves to onnxruntime; every model here has one of them."""
+"""Operators that *pieces* leaves to onnxruntime. Every model here has one of them."""
 SIZE = 64
-"""The size of a dimension that is free and not the batch, where the model takes it."""
+"""The size of a free dimension other than the batch, if the model runs with it."""
 
 SECONDS, MOST_ROUNDS = 20.0, 200
-"""A model that is quick runs more rounds than are asked for: as many as take so long, and no more than so many."""
+"""A quick model runs more rounds than asked: as many as fit into this many seconds, up to a maximum."""
 
 Feeds = dict[str, np.ndarray]
 
 
 def feeds_of(path: Path) -> Feeds:
-    """Inputs that fit: a batch of one, the other free dimensions `SIZE`, or the first sizes that the model runs with."""
+    """Inputs for the model: batch 1 and `SIZE` for other free dimensions, or else the first sizes that it runs with."""
     model = load(path)
     infer_shapes(model)
     plain = onnxruntime.InferenceSession(path)
@@ -60,14 +60,14 @@ def feeds_of(path: Path) -> Feeds:
         try:
             feeds = draw_feeds(model, sizes, 0)
             plain.run(None, feeds)
-        except Exception:  # sizes that this model does not take; the next may do
+        except Exception:  # the model does not run at these sizes; try the next
             continue
         return dict(feeds)
-    raise SystemExit(f"{path}: no feeds were found that it runs on")
+    raise SystemExit(f"{path}: it runs on none of the feeds that were tried")
 
 
 def direct(path: Path, feeds: Feeds, config: dict[str, object]) -> Callable[[], list[np.ndarray]]:
-    """OpenVINO as its own documentation uses it."""
+    """OpenVINO, used as in its documentation."""
     core = openvino.Core()
     model = core.read_model(path)
     model.reshape({name: list(array.shape) for name, array in feeds.items()})
@@ -117,11 +117,11 @@ def row(path: Path, rounds: int, threads: int, folder: Path) -> str:
 
 
 def timed(variants: dict[str, Callable[[], list[np.ndarray]]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Seconds of every run: all variants in turn in each round, each twice, of which the second counts."""
+    """Seconds of every run. In each round all variants run in turn, each twice; the second run counts."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, run in variants.items():
-            run()  # what the others left in the caches of the processor is not this one's fault
+            run()  # not timed: the caches still hold the data of the others
             begun = clock()
             run()
             seconds[name].append(clock() - begun)
@@ -150,12 +150,13 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
 
 HEAD = """# Partitioned models beside plain onnxruntime and OpenVINO
 
-`python benchmarks/engines.py MODEL…`: seconds of a run as a ratio to plain onnxruntime {onnxruntime} with all its optimisation:
-the median of {rounds} to {most} rounds in which all take turns (with the first and the ninth decile), {threads} thread, float32.
-*direct* is OpenVINO {openvino} by its own API, *whole* the model as `partition --backend openvino` leaves it, *pieces* the
-same with `--deny {denied}`, and *all pieces* that
-with `--gain inf`: every region, whatever it costs. They are run by an `EngineSession`. Below 1 is faster. The last column is
-what the engine costs over OpenVINO itself. The latency of static schedules is in [static.md](static.md).
+Made by `python benchmarks/engines.py MODEL…`. Numbers are ratios of a run's seconds to plain onnxruntime {onnxruntime} with all
+its optimisations: the median of {rounds} to {most} rounds in which all take turns (with the first and the ninth decile),
+{threads} thread, float32. Below 1 is faster. *direct* is OpenVINO {openvino} by its own API. An `EngineSession` runs the others:
+*whole* is the model that `partition --backend openvino` writes, *pieces* is the same with
+`--deny {denied}`,
+*all pieces* adds `--gain inf`, which partitions every region at any cost. The last column is the time of *whole* divided by that
+of *direct*. The latency of static schedules is in [static.md](static.md).
 
 | model | inputs | engines whole / pieces / all | plain ms | direct | whole | pieces | all pieces | whole to direct |
 |---|---|---:|---:|---:|---:|---:|---:|---:|
@@ -163,7 +164,7 @@ what the engine costs over OpenVINO itself. The latency of static schedules is i
 
 
 def main() -> None:
-    """Measure, print, and write the page where one is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=40)

@@ -37,30 +37,30 @@ EQUIVALENT: Mapping[str, tuple[str, ...]] = {
     "com.microsoft.Attention": _ATTENTION,
     "com.microsoft.MultiHeadAttention": _ATTENTION,
 }  # fmt: skip
-"""What each expected operator may be instead; an operator without a row is only itself."""
+"""Expected operator → operators that may replace it. An operator without a row may only be itself."""
 
 
-ONE_ROW = "Gemm takes matrices: between two Reshapes it takes as long as MatMul and Add, or up to a tenth longer (measured)"
-NO_PLACES = "its positions are NonZero of zeros, so that it runs nowhere"
-FLOATING = "its Slices and shapes are given as floats, so that it runs nowhere"
-NO_SUM = "its Softmax is over the queries, and a product of other shapes is added, so that it runs nowhere"
-UNBOUNDED = "its mask is a factor of the scores, an input that may hold any numbers"
-NO_AXIS = "a Reshape copies an axis that its source lacks, so that it runs nowhere"
-NO_TABLE = "its positions are no table: a constant with a batch of its own is added, and is a skip"
+ONE_ROW = "Gemm takes matrices: with two Reshapes it takes as long as MatMul and Add, or up to 10 % longer (measured)"
+NO_PLACES = "its positions are NonZero of zeros, so it does not run"
+FLOATING = "its Slices and shapes are floats, so it does not run"
+NO_SUM = "its Softmax is over the queries, and it adds a product of another shape, so it does not run"
+UNBOUNDED = "the scores are multiplied by its mask, an input that may hold any numbers"
+NO_AXIS = "a Reshape copies an axis that its input does not have, so it does not run"
+NO_TABLE = "its positions are not a table: it adds a constant with its own batch, which counts as a skip"
 
 REASONS: Mapping[str, str] = {
-    "cc_fixture/attention_distilbert": "what its mask drops is set to 0, and weighs on",
+    "cc_fixture/attention_distilbert": "its mask sets scores to 0, so masked keys still have weight",
     "cc_fixture/embed_layer_norm_format2": NO_PLACES,
     "cc_fixture/embed_layer_norm_format4": NO_PLACES,
     "cc_fixture/embed_layer_norm_format5": NO_TABLE,
     "cc_fixture/embed_layer_norm_format5_opset13": NO_TABLE,
-    "cc_fixture/isinf_reducesum": "it asks for more than one infinity, IsAllFinite for none, which has no kernel besides",
+    "cc_fixture/isinf_reducesum": "it tests for more than one infinity, IsAllFinite for none; IsAllFinite also has no kernel",
     "cc_fixture/layer_norm": (
-        "each of its dimensions is called None, which is no name: that the scale has as many elements as a row is not known"
+        "its dimensions are named None, which is no name, so it is unknown whether the scale has as many elements as a row"
     ),
     "cc_fixture/matmul_add_3Input__model_1d": ONE_ROW,
     "cc_fixture/skip_layer_norm_no_beta_with_cast": (
-        "float16 in and float32 out: SkipLayerNormalization has one dtype, and after casts the sum is rounded otherwise"
+        "float16 in and float32 out: SkipLayerNormalization has one dtype, and casts would round the sum differently"
     ),
     "cc_inline/MatMulAddFusion_NeedReshape_3D__0_op18": ONE_ROW,
     **{f"py_attention_fusion/test_gpt2_attention_no_past_fusion__{i}": NO_AXIS for i in range(4)},
@@ -73,23 +73,23 @@ REASONS: Mapping[str, str] = {
     "py_rotary_mha_fusion/test_llama2_msft_model__0": FLOATING,
     "py_small_conformer/ct_mha_small": NO_SUM,
 }
-"""Case → why a positive is rightly not found, where it was looked into by hand."""
+"""Case → why a positive is not found and should not be, checked by hand."""
 
 
-COMPUTED = "the tables of RotaryEmbedding are computed while the model runs, and need not be constant"
+COMPUTED = "the tables of RotaryEmbedding need not be constant; they are computed while the model runs"
 
 SOUND: Mapping[str, str] = {
     "py_attention_fusion/test_qwen3_rotary_embedding_fusion_negative_dynamic_inv_freq__0": COMPUTED,
     "py_qwen3_mha/rope_dynamic_inv_freq": COMPUTED,
 }
-"""Case → why what is wrong upstream is right here, where it was looked into by hand; the outputs are compared all the same."""
+"""Case → why a fusion that is wrong upstream is right here, checked by hand. The outputs are compared all the same."""
 
 
 def missing(expected: Mapping[str, int], have: Counter[str], had: Counter[str], written: onnx.ModelProto) -> dict[str, int]:
-    """The expected operators for which `have` holds too few, and how many are lacking.
+    """The expected operators of which `have` holds too few, and how many are missing.
 
-    have, had: operators of the written and of the original model. Two expected operators that share an equivalent
-    share its count, the more particular one (with fewer equivalents) first.
+    have, had: operators of the written and of the original model. If two expected operators share an equivalent, its count
+    goes first to the one with fewer equivalents.
     """
     left = Counter(have)
     lacking: dict[str, int] = {}
@@ -110,6 +110,6 @@ def alternatives(operators: Iterable[str]) -> set[str]:
 
 
 def _vanished(have: Counter[str], had: Counter[str], written: onnx.ModelProto) -> bool:
-    """Whether the transposes and scales around MatMul are gone from the graph, folded into constants."""
+    """Whether the transposes and scales around MatMul were folded into constants."""
     around = ("Transpose", "Mul", "Div", "Cast")
     return sum(have.values()) < sum(had.values()) and not any(n.op_type in around for n in written.graph.node)

@@ -48,25 +48,25 @@ from onnx_subgraph.verification.trial import CPU  # noqa: E402
 ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 LARGEST = 1.5e9
-"""Bytes of a model whose outputs are not compared for each planted error."""
+"""Outputs of models larger than this many bytes are not compared for each planted error."""
 PREFACE = """\
 # On what verdicts rest
 
 Made by `python benchmarks/evidence.py FOLDER…` with onnxruntime {version}.
 
-**{models} models, {fusions} fusions.** {kernel} ran by a kernel, {body} by their definition, no run reached {alone}.
-{float64} are held by themselves against float64 ({drawn} on drawn values), {unfused} against the unfused result, {outputs} are
-shown by the outputs alone.
-Holding them takes {share:.0%} of the time of `fuse`.
+**{models} models, {fusions} fusions.** {kernel} ran in a kernel, {body} by their definition; {alone} were reached by no run.
+At their sites, {float64} were compared with float64 ({drawn} on drawn values) and {unfused} with the unfused result;
+{outputs} were checked by the outputs only. The comparisons at sites take {share:.0%} of the time of `fuse`.
 
-An error of δ at one site of each of {tried} models, where what comes out is multiplied by 1 + δ:
+In each of {tried} models, an error of δ was planted at one site: its results are multiplied by 1 + δ.
 
-| δ | caught | by itself | in an output alone |
+| δ | caught | at the site | in an output only |
 |---|---|---|---|"""
 LEGEND = """\
-*Shown* counts fusions: held by themselves against float64 / against the unfused result / shown by the outputs alone; *drawn*: on
-drawn values. *Power* is the smallest error that the outputs show where all their elements have it, as a share of their spread.
-*Blind* counts outputs that can show nothing. *Caught* is the smallest δ that was caught at a site of the pattern named.
+*Shown* counts fusions: compared at the site with float64 / with the unfused result / checked by the outputs only. *Drawn*
+counts those compared on drawn values. *Power* is the smallest error that the outputs show if all their elements have it, as a
+share of their spread. *Blind* counts outputs that can show nothing. *Caught* is the smallest δ that was caught at a site of the
+named pattern.
 
 | model | verdict | ran: kernel, body, alone | shown | drawn | undone | outputs, blind | power | caught | at a site of |
 |---|---|---|---|---|---|---|---|---|---|"""
@@ -76,7 +76,7 @@ drawn values. *Power* is the smallest error that the outputs show where all thei
 class Row:
     """One model. coverage: see `Verdict`. power: the smallest error that the outputs show, as a share of their spread, or None.
 
-    blind: outputs that show nothing. planted: the pattern of the site. caught: δ → "site" or "output", "" where it was not seen.
+    blind: outputs that show nothing. planted: the pattern of the site. caught: δ → "site" or "output", "" if it was not seen.
     """
 
     name: str
@@ -128,7 +128,7 @@ def measure(task: Task) -> Row:
 
 
 def planted(model: Path) -> tuple[str, dict[str, str]]:
-    """The pattern of the site that errors were planted at, and where each was seen. The model keeps its opset."""
+    """The pattern of the site with planted errors, and where each error was seen. The model keeps its opset."""
     options = Options()
     base = load(model)
     infer_shapes(base)
@@ -156,7 +156,7 @@ def planted(model: Path) -> tuple[str, dict[str, str]]:
 
 
 def tasks_of(sources: Sequence[Path], glob: str) -> Iterator[Task]:
-    """The models that are named, and those of the folders that are named."""
+    """The named models, and the models in the named folders."""
     for source in sources:
         script = source / "materialize.py"
         for model in [source] if source.is_file() else sorted(source.glob("*.onnx")):
@@ -191,7 +191,7 @@ def page(rows: Sequence[Row], failures: dict[str, str]) -> str:
 
 
 def _seen(rows: Sequence[Row], error: float) -> tuple[int, int]:
-    """In how many models an error was seen by itself, and in an output alone."""
+    """The number of models in which an error was seen at the site, and in an output only."""
     found = [row.caught[f"{error:g}"] for row in rows]
     return found.count("site"), found.count("output")
 
@@ -215,14 +215,16 @@ def _line(row: Row) -> str:
 
 
 def main() -> None:
-    """Run over the models and write the page; exit 1 when an error of 1e-3 was not caught or a model failed."""
+    """Measure the models and write the page; exit 1 if an error of 1e-3 was missed or a model failed."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("sources", type=Path, nargs="+", metavar="FOLDER|MODEL")
     arguments.add_argument("--models", default="*", help="a glob over the names of the models")
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
-    arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
-    arguments.add_argument("-o", "--output", type=Path, help="the page; a part alone is written into build/")
+    arguments.add_argument(
+        "--rows", type=Path, help="a folder that keeps the results; models with a result are not measured again"
+    )
+    arguments.add_argument("-o", "--output", type=Path, help="the page; the page of a part of the models goes into build/")
     given = arguments.parse_args()
     output = page_path(given.output, "evidence.md", given.models)
     tasks = list(tasks_of(given.sources, given.models))

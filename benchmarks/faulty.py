@@ -10,11 +10,11 @@ from typing import Any
 from onnx_subgraph.backends.openvino import OpenVino
 
 AFTER = 200
-"""Runs that are as they should be."""
+"""Number of right runs before the fault."""
 
 
 class Faulty(OpenVino):
-    """Right for a while."""
+    """Right at first, then faulty."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -25,7 +25,7 @@ class Faulty(OpenVino):
         return outputs if next(self._runs) < AFTER else self.fail(outputs)
 
     def fail(self, outputs: Any) -> Any:
-        """What happens then."""
+        """The fault."""
         return outputs
 
 
@@ -51,7 +51,7 @@ class Errs(Faulty):
 
 
 class Wrong(Faulty):
-    """A hundredth too large."""
+    """Results are 1 % too large."""
 
     def fail(self, outputs: Any) -> Any:
         return [output * output.dtype.type(1.01) if output.dtype.kind == "f" else output for output in outputs]
@@ -66,4 +66,4 @@ class Slow(Faulty):
 
 
 class Missing(Faulty):
-    """Not there when the program starts again."""
+    """Missing when the program starts again."""

@@ -39,8 +39,8 @@ RNG = np.random.default_rng(0)
 class Case:
     """One row.
 
-    ours, theirs: the lines of a graph that computes y. inputs, constants: arrays, all floats of one type. operations, nbytes: its
-    work, one of both. tolerance: of results, as a share of the largest.
+    ours, theirs: the lines of a graph that computes y. inputs, constants: arrays, all floats of one type. operations or nbytes:
+    its work. tolerance: of results, as a share of the largest.
     """
 
     kernel: str
@@ -54,7 +54,7 @@ class Case:
     tolerance: float = 1e-3
 
     def model(self, lines: str) -> onnx.ModelProto:
-        """The model of one of both graphs."""
+        """The model of one graph, `ours` or `theirs`."""
         word = WORDS[next(iter(self.inputs.values())).dtype]
         given = ", ".join(f"{word}[{', '.join(map(str, array.shape))}] {name}" for name, array in self.inputs.items())
         model = onnx.parser.parse_model(f"{OPSETS} g ({given}) => ({word} y) {{ {lines} }}")
@@ -64,12 +64,12 @@ class Case:
 
 
 def drawn(*shape: int) -> np.ndarray:
-    """Numbers that weights and activations might be."""
+    """Random numbers like those of weights and activations."""
     return RNG.standard_normal(shape).astype(np.float32) * np.float32(0.5)
 
 
 def linear() -> Iterator[Case]:
-    """Products with weights: plain, and with what follows them in a transformer."""
+    """Products with weights, alone and with the operators that follow them in a transformer."""
     sizes = [(n, 768, 3072) for n in (1, 2, 4, 8, 15, 32, 64, 128, 512)] + [(n, 384, 384) for n in (1, 8, 32, 128)]
     sizes += [(128, 768, 768), (512, 768, 768), (128, 3072, 768), (512, 3072, 768), (128, 2048, 5632), (49, 96, 384)]
     more = [(1, 768, 3072), (128, 384, 384), (128, 768, 768), (128, 768, 3072), (128, 3072, 768), (512, 768, 3072)]
@@ -96,7 +96,7 @@ def linear() -> Iterator[Case]:
 
 
 def rows() -> Iterator[Case]:
-    """What works along rows, or element by element. Bytes are those of the tensors that are read and written, each once."""
+    """Operators along rows and elementwise operators. nbytes counts each tensor that is read or written once."""
     plain = {
         "LayerNorm": ("LayerNorm <epsilon = 1e-5> (x, w, b)", "y = LayerNormalization <epsilon = 1e-5> (x, w, b)"),
         "LayerNorm(x + other)": (
@@ -181,7 +181,7 @@ def rounded_attention() -> Iterator[Case]:
 
 
 def float16(cases: Callable[[], Iterator[Case]]) -> Iterator[Case]:
-    """The same of tensors of float16; what onnxruntime makes of such nodes is its own."""
+    """The same cases with float16 tensors. onnxruntime chooses how it runs such nodes."""
 
     def narrow(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {n: a.astype(np.float16) if a.dtype == np.float32 else a for n, a in arrays.items()}
@@ -204,7 +204,7 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
 
 
 def open_session(model: onnx.ModelProto, folder: Path, threads: int, isa: str | None = None) -> onnxruntime.InferenceSession:
-    """A session with all of onnxruntime's optimisations, and with our kernels for `isa` where it is given."""
+    """A session with all of onnxruntime's optimisations, and with our kernels for `isa` if it is given."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
@@ -218,11 +218,11 @@ def open_session(model: onnx.ModelProto, folder: Path, threads: int, isa: str | 
 
 
 def peaks(isas: Sequence[str]) -> dict[str, float]:
-    """Operations a second that each instruction set reaches in registers."""
+    """The operations per second that each instruction set reaches in registers."""
     function = ctypes.CDLL(str(kernels.path())).onnx_subgraph_peak
     function.restype, function.argtypes = ctypes.c_double, [ctypes.c_char_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_float)]
     best = dict.fromkeys(isas, 0.0)
-    for isa in [*isas] * 1000:  # some of them in a quiet moment
+    for isa in [*isas] * 1000:  # so often that some run while the machine is idle
         number, begun = ctypes.c_float(0.5), time.thread_time()
         done = function(isa.encode(), 100_000, ctypes.byref(number))
         best[isa] = max(best[isa], done / (time.thread_time() - begun))
@@ -230,7 +230,7 @@ def peaks(isas: Sequence[str]) -> dict[str, float]:
 
 
 def copying(nbytes: float) -> float:
-    """Bytes a second that copying reaches, read and written ones together, where both are as many as `nbytes`."""
+    """Bytes per second when copying, reads and writes together. nbytes: reads plus writes."""
     source = np.ones(int(nbytes) // 8, np.float32)
     target, best = np.empty_like(source), 0.0
     for _ in range(50):
@@ -242,7 +242,7 @@ def copying(nbytes: float) -> float:
 
 @dataclass(frozen=True)
 class Measured:
-    """How a table is measured. peak: operations a second of one thread, by instruction set. seconds: of a row."""
+    """The settings of a table. peak: operations per second of one thread, by instruction set. seconds: of timing, for a row."""
 
     isas: Sequence[str]
     peak: Mapping[str, float]
@@ -280,17 +280,17 @@ HEAD = """# Kernels against onnxruntime's
 `python benchmarks/kernels.py --write`: onnxruntime {version} with all its optimisations, float32.
 Processor: {processor}. Other work ran on the machine.
 
-*ratio*: our time over onnxruntime's, of lower quartiles, with the least and the most of parts of the runs; below 1 is faster. One
-thread is processor time, more are time by the clock. The instruction sets are the same library, capped by `ONNX_SUBGRAPH_ISA`;
-onnxruntime uses the best that there is. A product is given as a share of what products and sums of float32 reach in registers
-({peaks}), another kernel by the bytes that it has to read and write
-at least, beside what copying as many reaches. *Linear, bf16* has its weights in bfloat16, and *Attention, bf16* all its
-operands where AVX512_BF16 is: with these instructions both can reach more than float32 does. AMX was not measured.
+*ratio*: our time divided by onnxruntime's, for lower quartiles, with the least and the most of parts of the runs. Below 1 is
+faster. Times of one thread are processor time, others wall-clock time. All instruction sets are the same library, limited by
+`ONNX_SUBGRAPH_ISA`; onnxruntime uses the best one of the processor. *reaches*: for a product, the share of what products and
+sums of float32 reach in registers ({peaks}); for another kernel, the rate at which it reads and writes the bytes that it must.
+*copying* is the rate of copying as many bytes. *Linear, bf16* has its weights in bfloat16, and *Attention, bf16*
+all its operands if the processor has AVX512_BF16. With it both can exceed the float32 peak. AMX was not measured.
 """
 
 
 def processor() -> str:
-    """The name of this processor, as far as the system says it."""
+    """The name of this processor, if the system tells it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     names = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
@@ -313,7 +313,7 @@ def table(name: str, cases: Iterator[Case], measured: Measured) -> Iterator[str]
 
 
 def main() -> None:
-    """Measure, print, and write the page where that is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[*CASES])
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))

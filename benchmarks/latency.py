@@ -50,9 +50,9 @@ CORES = len(os.sched_getaffinity(0))
 
 @dataclass(frozen=True)
 class Task:
-    """One model. entry: what the corpus says of it, sizes and what the transformers optimizer has to be told; budget: seconds.
+    """One model. entry: its entry in the corpus, with sizes and options of the transformers optimizer. budget: seconds of timing.
 
-    made: a folder that keeps what the fusers make. dims: symbolic dimension → size, in place of the corpus's.
+    made: a folder that keeps the fused models. dims: symbolic dimension → size, in place of the corpus's.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Task:
 
     @property
     def kept(self) -> str:
-        """What the row of this task is kept as."""
+        """The name under which the row of this task is kept."""
         return "@".join([self.name, *(f"{name}={size}" for name, size in self.dims.items())])
 
 
@@ -77,7 +77,7 @@ def make(task: Task) -> None:
     with tempfile.TemporaryDirectory() as folder:
         original = runnable(task, Path(folder))
         for name in MAKERS:
-            with contextlib.suppress(Exception):  # it is kept, and said in the row
+            with contextlib.suppress(Exception):  # the error is kept and appears in the row
                 _made(name, original, Path(folder), task)
 
 
@@ -91,7 +91,7 @@ def measure(task: Task) -> Row:
         for name in MAKERS:
             try:
                 paths[name] = _made(name, original, Path(folder), task)
-            except Exception as error:  # whatever another tool raises is its row
+            except Exception as error:  # another tool may raise any error; its row shows it
                 failures[name] = _said(error)
         feeds = feeds_of(original, task)
         sessions = {"original": open_session(original, task.threads)}
@@ -121,7 +121,7 @@ def measure(task: Task) -> Row:
 
 
 def _made(name: str, original: Path, folder: Path, task: Task) -> Path:
-    """The model that a fuser makes, or made before. Raises what it raised."""
+    """The model that a fuser makes, or made before. Raises its error if it failed."""
     kept = (task.made or folder) / task.name / f"{name}.onnx"
     kept.parent.mkdir(parents=True, exist_ok=True)
     complaint = kept.with_suffix(".txt")
@@ -174,7 +174,7 @@ MAKERS: Mapping[str, Callable[[Path, Path, Task], Path]] = {
 
 
 def runnable(task: Task, folder: Path) -> Path:
-    """The model with its weights; those of a corpus are made, where its cache lacks them."""
+    """The model with its weights. A model of a corpus gets them here, unless the cache has it."""
     if task.model.exists() or task.corpus is None:
         return task.model
     materialize = load_script(task.corpus / "materialize.py")
@@ -185,7 +185,7 @@ def runnable(task: Task, folder: Path) -> Path:
 
 
 def feeds_of(path: Path, task: Task) -> Mapping[str, Any]:
-    """Feeds at the sizes that the corpus names, or at the first that verification would take."""
+    """Feeds at the sizes of the corpus, or at the first sizes that verification would use."""
     model = load(path)
     sizes = dict(next(iter(assignments(required_inputs(model), task.shapes))))
     sizes |= {name: int(size) for name, size in task.entry.get("run_dims", {}).items()} | dict(task.dims)
@@ -193,7 +193,7 @@ def feeds_of(path: Path, task: Task) -> Mapping[str, Any]:
 
 
 def _difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
-    """What is wrong with the outputs, roughly: the benchmark times models that compute the same."""
+    """What is wrong with the outputs, or "". A rough check that the timed models compute the same."""
     for a, b in zip(found, expected, strict=True):
         if not isinstance(b, np.ndarray) or b.dtype.kind != "f":
             continue
@@ -218,7 +218,7 @@ def dimension(text: str) -> tuple[str, int]:
 
 
 def tasks(given: argparse.Namespace) -> list[Task]:
-    """What is asked for: the models of a corpus, or files."""
+    """The tasks for the given models and corpora."""
     found = []
     for path in given.models_or_corpus:
         if not (path / "manifest.json").exists():
@@ -239,7 +239,7 @@ def tasks(given: argparse.Namespace) -> list[Task]:
 
 
 def main() -> None:
-    """Time the models; exit 1 where one of ours failed."""
+    """Time the models; exit 1 if one of ours failed."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("models_or_corpus", type=Path, nargs="+", metavar="MODEL.onnx|CORPUS")
     arguments.add_argument("--models", default="*", help="a glob over the names of the corpus")
@@ -251,10 +251,10 @@ def main() -> None:
     arguments.add_argument("--limit", type=float, default=900, help="seconds for one model, everything included")
     arguments.add_argument("--threads", type=int, default=CORES)
     arguments.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed; needs some 15 GB")
-    arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured; what it has is not run again")
-    arguments.add_argument("--made", type=Path, help="a folder that keeps what the fusers make; what it has is not made again")
-    arguments.add_argument("--make", action="store_true", help="only fill the folder of --made, and time nothing")
-    arguments.add_argument("--write", action="store_true", help="write the page, of all rows that there are")
+    arguments.add_argument("--rows", type=Path, help="a folder that keeps the results; models with a result are not run again")
+    arguments.add_argument("--made", type=Path, help="a folder that keeps the fused models; a model in it is not fused again")
+    arguments.add_argument("--make", action="store_true", help="fill the folder of --made only; time nothing")
+    arguments.add_argument("--write", action="store_true", help="write the page with all rows")
     given = arguments.parse_args()
     kept = {p.stem: Row.read(p) for p in sorted(given.rows.glob("*.json"))} if given.rows else {}
     waiting = [task for task in tasks(given) if task.kept not in kept]

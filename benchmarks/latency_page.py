@@ -15,29 +15,29 @@ from taking_turns import Ratio
 
 COLUMNS = {"optimizer": "onnxruntime.transformers", "onnxscript": "onnxscript", "ours": "onnx-subgraph"}
 NOISE = 0.98
-"""Two runs of the same model differ by so much."""
+"""Two runs of the same model differ by up to 2 %."""
 PREFACE = """\
 # Latency
 
-Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on the CPU, {threads}. How many times
-as fast as the original a model is, all run in turn by onnxruntime with all its own optimisations: the ratio of the medians, in
-brackets its least and most in five parts of the run. Sizes other than the corpus's are those of `--dims`.
+Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on the CPU, {threads}. Each
+number is a model's speed relative to the original (2 is twice as fast): the ratio of the medians, in brackets the least and the
+most of five parts of the run. All models run in turn in onnxruntime with all its optimisations. Sizes other than the corpus's
+are those of `--dims`.
 *onnxruntime.transformers* is its `optimizer.optimize_model` with the model's type, *onnxscript* is
-`onnxscript.rewriter.ort_fusions.optimize_for_ort`. A dash is a peer that failed: why is below.
-*at most* is the time of the original by what its products with weights take of it: how fast it would be if everything that can be
-fused took no time.
+`onnxscript.rewriter.ort_fusions.optimize_for_ort`. A dash is a peer that failed; the reasons are below.
+*at most* is the original's time divided by the time of its products with weights: the speed if everything that can be fused took
+no time.
 """
 MEANS = """\
-A failure counts as the original. *At the longest* is the row at a longer sequence or past, where a model has one, and else that
-at its own sizes: images and sounds have one size."""
+A failure counts as the original. *At the longest* takes a model's row at a longer sequence or past. Models of images and sounds
+have one size, so their only row is taken."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model. timings: how many times as fast as the original, by column. failures: by column; a model may have both, if its
-    outputs are off.
+    """One model. timings: speed relative to the original, by column. failures: by column. A model whose outputs are off has both.
 
-    milliseconds: of the original. products: what its products with weights take of that.
+    milliseconds: time of the original. products: time of its products with weights.
     """
 
     name: str
@@ -58,17 +58,17 @@ class Row:
 
     @property
     def ours(self) -> float:
-        """Our ratio; NaN where there is none."""
+        """Our ratio; NaN if there is none."""
         return self.timings["ours"].ratio if "ours" in self.timings else math.nan
 
     @property
     def bound(self) -> float:
-        """How many times as fast the original would be if only its products with weights took time; NaN without any."""
+        """Speed relative to the original if only the products with weights took time; NaN without any."""
         return self.milliseconds / self.products if self.products else math.nan
 
     @property
     def peer(self) -> float:
-        """The ratio of the best peer whose model computes the same; the original is one, too."""
+        """The ratio of the best peer whose model computes the same. The original counts as a peer."""
         return max([1.0, *(t.ratio for name, t in self.timings.items() if name != "ours" and name not in self.failures)])
 
 

@@ -31,7 +31,7 @@ from onnx_subgraph.model.shapes import infer_shapes
 
 
 def said(binding: Any) -> str:
-    """What a name stands for: a value of the graph by its name, an array by a digest."""
+    """The value of a name: a graph value by its name, an array by a digest."""
     if isinstance(binding, ir.Value):
         return f"%{binding.name}"
     if isinstance(binding, np.ndarray):
@@ -51,7 +51,7 @@ def chosen(match: Match) -> list[tuple[int, int]]:
 
 
 def described(match: Match) -> list[Any]:
-    """All that is known of a match."""
+    """A match with all its fields."""
     return [
         match.pattern.id,
         [f"{node.name} {node.outputs[0].name}" for node in match.nodes],
@@ -64,13 +64,13 @@ def described(match: Match) -> list[Any]:
 
 
 def told(miss: NearMiss) -> dict[str, Any]:
-    """All that is known of a near miss; the place in the pattern file by its line, wherever the file is."""
+    """A near miss with all its fields. Its place in the pattern file is a line number, without the path of the file."""
     span = miss.span
     return {**asdict(miss), "kind": miss.kind.name, "span": None if span is None else (span.line, span.column, span.text)}
 
 
 def dump(path: Path, patterns: tuple[Pattern, ...]) -> None:
-    """Print what is found in one model."""
+    """Print the matches and near misses of one model."""
     made = load(path)
     infer_shapes(made)
     found = find(made, patterns)
@@ -83,7 +83,7 @@ def dump(path: Path, patterns: tuple[Pattern, ...]) -> None:
 
 
 def main() -> None:
-    """Print what is found in all models."""
+    """Print the matches and near misses of all models."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("models", type=Path, nargs="+", metavar="MODEL")
     patterns = tuple(load_patterns().patterns)

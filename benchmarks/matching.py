@@ -41,7 +41,7 @@ SAMPLES = Path(__file__).resolve().parents[1] / "sample_models"
 OPSET = 20
 WIDTH = 16
 EVERYWHERE = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "MatMul", "Reshape", "Transpose", "Cast", "Pow", "Sqrt", "Reciprocal"})
-"""Operators that a pattern hardly ever is about: changing one of these would not make it another fusion."""
+"""Common operators. A pattern with one of these changed would still be the same fusion."""
 
 
 class Tape:
@@ -74,12 +74,12 @@ class Tape:
 
 
 def exports(nodes: int) -> ir.Model:
-    """A model of at least `nodes` nodes: the sample models side by side, as often as it takes, with inferred shapes."""
+    """A model of at least `nodes` nodes: copies of the sample models side by side, with inferred shapes."""
     parts = []
     for path in sorted(SAMPLES.glob("*.onnx")):
         part = load(path)
         if part.functions or any(True for _ in part.graph.subgraphs()):
-            continue  # a prefix does not reach into bodies
+            continue  # a prefix does not rename values in bodies
         parts.append(ir.to_proto(part if part.opset_imports[""] == OPSET else raise_opset(part, OPSET)))
     whole = onnx.ModelProto(ir_version=9, opset_import=[onnx.helper.make_opsetid("", OPSET)])
     whole.graph.name = "exports"
@@ -167,7 +167,7 @@ def _residual(tape: Tape, x: ir.Value) -> ir.Value:
 
 
 def variants(patterns: Sequence[Pattern], change: Callable[[Pattern, int], Pattern | None]) -> Iterator[Pattern]:
-    """Endless further patterns: each of `patterns` changed in turn, again and again."""
+    """An endless sequence of new patterns: each of `patterns` changed in turn, again and again."""
     for number in count(1):
         for pattern in patterns:
             changed = change(pattern, number)
@@ -176,7 +176,7 @@ def variants(patterns: Sequence[Pattern], change: Callable[[Pattern, int], Patte
 
 
 def other_operator(pattern: Pattern, number: int) -> Pattern | None:
-    """The same formula about a vendor's operator, as in a pack of fusions for operators that this graph does not have."""
+    """The same formula with a vendor's operator, as in a pack of patterns for operators that this graph does not have."""
     terms = [t for a in pattern.match for t in walk(a.term)]
     operators = {o for t in terms if isinstance(t, Apply) for o in t.operators}
     subjects = {o for o in operators if o.name not in EVERYWHERE}
@@ -193,7 +193,7 @@ def other_operator(pattern: Pattern, number: int) -> Pattern | None:
 
 
 def other_constant(pattern: Pattern, number: int) -> Pattern | None:
-    """The same formula with other numbers, so that every anchor is tried again: the worst that a pack can do."""
+    """The same formula with other numbers. Every anchor is tried again, so this is the worst case for a pack."""
     changed = False
 
     def scaled(node: Any) -> Any:
@@ -208,7 +208,7 @@ def other_constant(pattern: Pattern, number: int) -> Pattern | None:
 
 
 def _rebuild(node: Any, change: Callable[[Any], Any]) -> Any:
-    """`node` with `change` applied to every part, inside first."""
+    """`node` with `change` applied to every part, inner parts first."""
     if isinstance(node, tuple):
         return tuple(_rebuild(item, change) for item in node)
     if not is_dataclass(node) or isinstance(node, type):
@@ -218,7 +218,7 @@ def _rebuild(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def measure(made: ir.Model, patterns: Sequence[Pattern], runs: int) -> tuple[list[float], int]:
-    """Seconds of each run of `find`, after one that is not counted, and how many matches there were."""
+    """Seconds of each run of `find` after a first one that is not timed, and the number of matches."""
     seconds = []
     matches = len(find(made, patterns).matches)
     for _ in range(runs):
@@ -229,7 +229,7 @@ def measure(made: ir.Model, patterns: Sequence[Pattern], runs: int) -> tuple[lis
 
 
 def calls(made: ir.Model, patterns: Sequence[Pattern]) -> int:
-    """How many functions one `find` calls, those written in C among them."""
+    """The number of function calls in one `find`, including functions written in C."""
     with cProfile.Profile() as profile:
         find(made, patterns)
     return pstats.Stats(profile).total_calls  # type: ignore[attr-defined,no-any-return]

@@ -94,7 +94,7 @@ save(model, target, source)
 
 
 def main() -> int:
-    """Make the model, run, print what was measured. Returns the exit code of the child."""
+    """Make the model, run, print the measurements. Returns the exit code of the child."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=2.5, help="size of the weights (default: 2.5)")
     parser.add_argument("--directly", action="store_true", help="load, infer and save only, without the command line")

@@ -22,15 +22,15 @@ PAGE = Path(__file__).with_suffix(".md")
 SHOWN, WIDTH = 10, 120
 BECAME = (
     "Three units became patterns: `residual-gate` (x · z + x, in PP-OCR's detectors), `pooled-maximum` (a maximum with a number "
-    "before a max pooling) and `scalar-affine` (a · x + b of an image, where no convolution takes it in). The last is listed "
-    "still: patterns of the group `linear` do not end a unit. [operator_costs.md](operator_costs.md) has what each gains at its "
-    "site: 0.62, 0.77 and 0.64 of the time. Of the rest most is the features of speech (masked normalization, windows, powers), "
+    "before a max pooling) and `scalar-affine` (a · x + b of an image, if no convolution can absorb it). The last is still "
+    "listed, since patterns of the group `linear` do not end a unit. At their sites they take 0.62, 0.77 and 0.64 of the time "
+    "([operator_costs.md](operator_costs.md)). Most of the rest are features of speech (masked normalization, windows, powers), "
     "for which onnxruntime has no operator."
 )
 
 
 def main() -> None:
-    """Mines, measures, and writes the page or prints it."""
+    """Mine, measure, and write the page or print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", action="store_true")
@@ -71,8 +71,8 @@ def page(found: Mined, times: dict[Path, dict[str, float]]) -> str:
         "",
         fill(
             f"`python benchmarks/mined.py FOLDER --write`: {found.nodes:,} nodes, of which {found.free:,} are in no pattern and "
-            "no product with weights; one thread, the time of nodes by onnxruntime's profile. A share of the time bounds what a "
-            "pattern can gain.",
+            "no product with weights. Times are those of nodes in onnxruntime's profile, on one thread. The share of the time is "
+            "an upper bound for the gain of a pattern.",
             WIDTH,
         ),
         "",
@@ -91,7 +91,7 @@ def page(found: Mined, times: dict[Path, dict[str, float]]) -> str:
     ranked = sorted(uncovered.items(), key=lambda item: -item[1])[:SHOWN]
     lines += [
         "",
-        f"All units together are {sum(uncovered.values()) / len(found.models):.2%} of the time, the mean of all models. Most in:",
+        f"All units take {sum(uncovered.values()) / len(found.models):.2%} of the time (mean of all models). Largest:",
         "",
         "| model | share of its time in units |",
         "|---|---|",
@@ -101,7 +101,7 @@ def page(found: Mined, times: dict[Path, dict[str, float]]) -> str:
 
 
 def shares(unit: Unit, times: dict[Path, dict[str, float]], whole: dict[Path, float]) -> dict[Path, float]:
-    """The unit's share of the time of each model that it stands in."""
+    """The unit's share of the time of each model that contains it."""
     found: dict[Path, float] = defaultdict(float)
     for one in unit.occurrences:
         found[one.model] += one.microseconds(times[one.model]) / 1e3 / whole[one.model] if whole[one.model] else 0.0

@@ -49,11 +49,11 @@ MODELS = (
     "whisper_tiny_encoder.dyn18",
 )
 BY_OPERATOR = ("bert_l4_sdpa.ts14", "swin_tiny.dyn18", "whisper_tiny_encoder.dyn18")
-"""The models whose time is told by operator."""
+"""The models whose time is listed by operator."""
 
 
 class OpenVino:
-    """A model in OpenVINO, called as a session of onnxruntime is. precision: "f32", or "" for what it chooses."""
+    """A model in OpenVINO, called like a session of onnxruntime. precision: "f32", or "" for OpenVINO's choice."""
 
     def __init__(self, path: Path, threads: int, precision: str) -> None:
         import openvino
@@ -70,7 +70,7 @@ class OpenVino:
 
 
 def make(task: Task, folder: Path) -> dict[str, Any]:
-    """Make the models of a task, its feeds and its truth in `folder`, and say what is needed to time them."""
+    """Make the models of a task, its feeds and its float64 outputs in `folder`. Returns what `measure` needs to time them."""
     original = runnable(task, folder)
     ways = {
         "onnxruntime": Options(target="onnxruntime", verify=False),
@@ -90,7 +90,7 @@ def make(task: Task, folder: Path) -> dict[str, Any]:
 
 
 def measure(made: Mapping[str, Any], threads: int) -> Row:
-    """Time the models of a task in turn, in this process, with the instruction sets that it sees."""
+    """Time the models of a task in turn in this process, with the instruction sets that it sees."""
     folder, original = Path(made["folder"]), Path(made["original"])
     with np.load(folder / "feeds.npz") as data:
         feeds = dict(data)
@@ -123,13 +123,13 @@ def _truth(folder: Path) -> list[np.ndarray]:
 
 
 def _error(found: list[Any], truth: list[np.ndarray]) -> float:
-    """The largest distance from float64 of any output, by the largest number of that output."""
+    """The largest difference of an output from float64, relative to the largest magnitude of that output."""
     pairs = [(a, b) for a, b in zip(found, truth, strict=True) if b.dtype.kind == "f" and b.size]
     return max(float(np.abs(a.astype("f8") - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
 
 
 def seen(setting: Setting, made: list[dict[str, Any]], *, profile: bool) -> Iterator[dict[str, Any]]:
-    """What a process measures that sees the processor of a setting."""
+    """The measurements of a process that sees the processor of a setting."""
     environment = older_processor.environment(setting.isa) if setting.hidden else {**os.environ, ISA: setting.isa}
     assert environment is not None
     made = [{**one, "best": setting.isa == kernels.describe().here[-1]} for one in made]
@@ -152,7 +152,7 @@ def child(asked: Mapping[str, Any]) -> None:
 
 
 def settings(threads: list[int]) -> list[Setting]:
-    """The processors that are seen, the best first, and the numbers of threads; the least one on one thread only."""
+    """All settings, the best instruction set first. The baseline is measured on one thread only."""
     isas = [isa for isa in kernels.describe().here[::-1] if isa != "amx" or kernels.describe().used == isa]
     hidden = {isa: older_processor.environment(isa) is not None for isa in isas}
     return [Setting(isa, n, hidden[isa]) for isa in isas for n in threads if isa != "baseline" or n == 1 or len(isas) == 1]
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of timing for one model and setting")
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))
     parser.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed")
-    parser.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
+    parser.add_argument("--rows", type=Path, help="a folder that keeps the results; models with a result are not measured again")
     parser.add_argument("--write", type=Path, nargs="?", const=PAGE, metavar="FILE", help="write the page, native.md or another")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     parser.set_defaults(dims=[], shape=[], made=None)

@@ -15,35 +15,35 @@ from kernels import copying, peaks
 from onnx_subgraph.timing.tuning import machine
 
 LEAST_SHARE = 0.005
-"""Of a model's time, below which an operator is not told."""
+"""Operators that take a smaller share of a model's time are left out."""
 PREFACE = """\
 # Models with our kernels
 
 Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} on {cores} cores of an
-{machine}. Each number is a model's time over the original's: of lower quartiles, with the least and most in five parts
-of the run; both run in turn in one process, in onnxruntime with all its optimisations. *onnxruntime* is `fuse`, *by definition*
-`fuse --target native`, *kernels* that with the library, *bf16* with `--numerics bf16`. *OpenVINO* reads the original, held to
-float32 or as it comes. One thread is processor time, more are time by the clock.{older}
+{machine}. Each number is a model's time divided by the original's: the ratio of the lower quartiles, with the least and the most
+of five parts of the run. Both run in turn in one process, in onnxruntime with all its optimisations. *onnxruntime* is `fuse`, *by
+definition* is `fuse --target native`, *kernels* is the same with the library, *bf16* adds `--numerics bf16`. *OpenVINO* runs the
+original, in float32 or in the precision that it chooses. Times of one thread are processor time, others wall-clock time.{older}
 """
 HIDDEN = """\
-For an instruction set that is not the best of this processor, the newer ones are hidden from the whole process
-(`older_processor.c`), so that onnxruntime and our library both choose what they have for it."""
+To measure an older instruction set, the newer ones are hidden from the whole process (`older_processor.c`), so onnxruntime and
+our library both use the older one."""
 CAPPED = """\
-For an instruction set that is not the best of this processor, our library is held to it (`ONNX_SUBGRAPH_ISA`), and onnxruntime
-is not: this system does not hide instruction sets from a process."""
-NO_AMX = "AMX is not here: what it gives is not measured."
+To measure an older instruction set, our library is limited to it (`ONNX_SUBGRAPH_ISA`). onnxruntime is not: this system cannot
+hide instruction sets from a process."""
+NO_AMX = "This processor has no AMX, so AMX is not measured."
 ERRORS = """
 ## Errors
 
-The largest distance of an output from float64, by the largest number of that output, on one thread with {isa}, and
-how many times the original's that is.
+The largest difference of an output from float64, divided by the largest magnitude of that output, on one thread with {isa}.
+*times* is the ratio to the original's.
 """
 ROOFLINE = """
 ## Where the time goes
 
-Native models with the library, one thread, {isa}: onnxruntime's profile, of every node the quickest third of its runs. A product
-is given beside what products and sums reach in registers ({peak:.0f} GFLOP/s), another operator beside what copying 3 MB reaches
-({copied:.0f} GB/s, read and written); bytes are those of its operands and results, each once.
+Native models with the library, one thread, {isa}, from onnxruntime's profile. The time of a node is the 33rd percentile of
+its runs. The peak of a product is what products and sums reach in registers ({peak:.0f} GFLOP/s). The peak of another operator is
+what copying 3 MB reaches ({copied:.0f} GB/s, read and written). Bytes count each operand and result once.
 """
 
 
@@ -51,7 +51,7 @@ is given beside what products and sums reach in registers ({peak:.0f} GFLOP/s), 
 class Setting:
     """The best instruction set that a process sees, and the threads of its sessions.
 
-    hidden: newer ones are hidden from all in the process, and not only left alone by our library.
+    hidden: newer ones are hidden from the whole process. If not, only our library is limited.
     """
 
     isa: str
@@ -61,7 +61,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """One model. milliseconds: of the original. ratios, errors: by column. operators: how many of ours."""
+    """One model. milliseconds: time of the original. ratios, errors: by column. operators: number of ours, by operator."""
 
     name: str
     milliseconds: float
@@ -83,7 +83,7 @@ def page(rows: Mapping[Setting, Sequence[Row]], by_operator: Mapping[str, Sequen
     processor = machine("CPUExecutionProvider")["processor"]
     lines = [PREFACE.format(version=version, machine=processor, cores=os.cpu_count(), older=said)]
     for setting, each in rows.items():
-        capped = "" if setting.hidden else "our library held to "
+        capped = "" if setting.hidden else "our library limited to "
         lines += [f"## {capped}{setting.isa}, {setting.threads} thread{'s' * (setting.threads > 1)}\n", *_times(each), ""]
     lines += ["## Kernels\n", "| model | operators of ours |", "|---|---|"]
     for row in rows[first]:

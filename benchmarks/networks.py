@@ -134,7 +134,7 @@ SEQUENCE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "umt5": ("UMT5Config", T5),
 }
 STEPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {"bart_step": SEQUENCE["bart"], "t5_step": SEQUENCE["t5"]}
-"""Decoders whose cross attention reads keys and values that were computed before."""
+"""Decoders whose cross attention reads keys and values from earlier steps."""
 FEATURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "perceiver": (
         "PerceiverConfig",
@@ -146,10 +146,10 @@ FEATURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Networks that read the same.
+    """Networks with the same inputs.
 
-    networks: name → class of the configuration and what it is made with. loader: the class of transformers that makes a network
-    of a configuration. inputs: name → its axes, of the sizes below where they have a name. options: what else it is called with.
+    networks: name → class of the configuration and its arguments. loader: the class of transformers that makes a network
+    of a configuration. inputs: name → its axes; `SIZES` has the sizes of named axes. options: other arguments of the call.
     """
 
     networks: Mapping[str, tuple[str, Mapping[str, Any]]]
@@ -161,7 +161,7 @@ class Kind:
 SIZES = {"batch": 2, "length": 7, "target": 5, "past": 4}
 """The axes with names, which are symbolic in the models."""
 PARTS = (("past", "past"), ("encoder", "length"))
-"""Whose keys and values a step reads, and the axis of their length."""
+"""The caches that a step reads, and the axis of their length."""
 
 MASKED = {"input_ids": ("batch", "length"), "attention_mask": ("batch", "length")}
 IMAGES = {"pixel_values": ("batch", 3, 32, 32)}
@@ -232,7 +232,7 @@ def _network(kind: str, name: str) -> torch.nn.Module:
 
 
 def _drawn(name: str, shape: tuple[str | int, ...]) -> torch.Tensor:
-    """An example of an input: token ids, a mask that masks nothing, or numbers."""
+    """An example of an input: token ids, a mask of ones, or random numbers."""
     import torch
 
     sizes = [axis if isinstance(axis, int) else SIZES[axis] for axis in shape]
@@ -242,7 +242,7 @@ def _drawn(name: str, shape: tuple[str | int, ...]) -> torch.Tensor:
 
 
 def _with_cache(named: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The arguments of one step of a decoder whose keys and values, its own and the encoder's, were computed before."""
+    """The arguments of one step of a decoder with two caches: its own keys and values, and the encoder's."""
     import torch
     from transformers import DynamicCache, EncoderDecoderCache
     from transformers.modeling_outputs import BaseModelOutput
@@ -296,7 +296,7 @@ def _grid_attention() -> torch.nn.Module:
 
 @contextmanager
 def counted(network: Any) -> Iterator[Counter[str]]:
-    """The attentions and rotary embeddings that are called inside."""
+    """Counts the attentions and rotary embeddings that are called inside."""
     import torch
     from torch.overrides import TorchFunctionMode
 

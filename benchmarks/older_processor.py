@@ -19,7 +19,7 @@ VARIABLE = "OLDER_PROCESSOR"
 
 
 def environment(isa: str) -> Mapping[str, str] | None:
-    """What a process is started with that sees `isa` as the best instruction set; None where that can't be done."""
+    """The environment of a process that sees `isa` as the best instruction set; None if that is not possible."""
     best = kernels.describe().here[-1]
     if isa == best:
         return {**os.environ, ISA: isa}
@@ -34,7 +34,7 @@ def environment(isa: str) -> Mapping[str, str] | None:
 
 @cache
 def _built() -> Path | None:
-    """The library to preload; None where it does not compile, as on other systems and processors."""
+    """The library to preload; None if it does not compile, as on other systems and processors."""
     library = Path(mkdtemp()) / "older_processor.so"
     for compiler in compilers():
         command = [*compiler.command, "-O2", "-shared", "-fPIC", "-o", str(library), str(SOURCE)]

@@ -47,11 +47,11 @@ from onnx_subgraph.rewriting.apply import apply  # noqa: E402
 from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402
 
 ROUNDS, MOST_ROUNDS = 4, 16
-"""Rounds in a row in which nothing got quicker, after which it is believed; and at which a busy machine is given up."""
+"""Stop after so many rounds in a row without a quicker time; on a busy machine, after so many in all."""
 LEAST = 1e-3
-"""Seconds below which a clock is not to be trusted: shorter runs are timed several at a time."""
+"""Seconds. A clock is not exact enough for shorter runs, so several of them are timed together."""
 SIZES = ("num_heads", "kv_num_heads", "q_num_heads", "axis", "group")
-"""Attributes that are no kinds of an operator."""
+"""Attributes that do not make another kind of operator."""
 PREFACE = """\
 # What fused operators cost
 
@@ -59,10 +59,10 @@ Made by `python benchmarks/operator_costs.py`, one pattern or all at a time:
 
 {machines}
 
-A ratio is the time of the fused operator by that of the unfused graph, so that below 1 the fused one is faster: *by
-onnxruntime*, where that makes what fusions it has of the unfused graph, and *apart*, where it does not, since what is around
-forbids it. Each is the geometric mean over the sites (sizes and numbers of threads), with the least and the most. What is slower
-than either is not emitted unless `--prefer fusion` asks for it.
+A ratio is the time of the fused operator divided by the time of the unfused graph: below 1, fusing is faster. *By onnxruntime*:
+onnxruntime applies its own fusions to the unfused graph. *Apart*: it does not, as in a model whose other nodes prevent them.
+Each ratio is the geometric mean over the sites (sizes and numbers of threads), with the least and the most. An operator that is
+slower than either graph is emitted only with `--prefer fusion`.
 """
 CORES = len(os.sched_getaffinity(0))
 LIBRARY = load_patterns()
@@ -104,7 +104,7 @@ def measured(case: Case, dtype: str, provider: str, counts: Sequence[int], secon
 
 
 def model(case: Case, graph: str, dtype: str, sizes: Mapping[str, int], *, symbolic: bool) -> onnx.ModelProto:
-    """The model of a graph. Inputs in capitals become initializers; symbolic: sizes in lower case stay open."""
+    """The model of a graph. Inputs in capitals become initializers. symbolic: whether sizes in lower case stay symbolic."""
     values: dict[str, object] = {n: n if symbolic and n.islower() else v for n, v in sizes.items()}
     text = Template(graph).substitute(values, T=dtype, I=",".join(map(str, range(512))))
     head = f'<ir_version: 8, opset_import: ["" : {case.opset}, "com.microsoft" : 1]> g'
@@ -122,7 +122,7 @@ def model(case: Case, graph: str, dtype: str, sizes: Mapping[str, int], *, symbo
 
 
 def fused_file(case: Case, dtype: str, sizes: Mapping[str, int], unfused: Path, provider: str) -> Path:
-    """The fused model beside the unfused one: what the patterns make, whatever it costs."""
+    """The fused model, in a file beside the unfused one. The patterns apply at any cost."""
     fused = unfused.with_suffix(".fused.onnx")
     if case.fused:
         onnx.save(model(case, case.fused, dtype, sizes, symbolic=True), fused)
@@ -145,7 +145,7 @@ def fused_file(case: Case, dtype: str, sizes: Mapping[str, int], unfused: Path, 
 
 
 def signature_of(case: Case, dtype: str, sizes: Mapping[str, int], folder: Path, provider: str) -> costs.Signature:
-    """What the table is asked by at this site, all sizes known."""
+    """The key of this site in the table, with all sizes known."""
     unfused = folder / "static.onnx"
     onnx.save(model(case, case.graph, dtype, sizes, symbolic=False), unfused)
     if case.fused:
@@ -162,7 +162,7 @@ def signature_of(case: Case, dtype: str, sizes: Mapping[str, int], folder: Path,
 
 
 def draw(path: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Feeds for a model: indices are small, since tables are."""
+    """Feeds for a model. Indices are small, because tables are small."""
     generator = np.random.default_rng(0)
     feeds = {}
     for value in onnx.load(path).graph.input:
@@ -180,7 +180,7 @@ def session(path: Path, threads: int, provider: str, *, own_fusions: bool = True
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads leave the cores to the next session
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # its idle threads free the cores for the next session
     if not own_fusions:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     return onnxruntime.InferenceSession(str(path), options, providers=[provider])
@@ -194,10 +194,10 @@ def compare(
 ) -> list[list[float]]:
     """The ratios of the first session's time to the second's and the third's: the least, that of the quickest rounds, the most.
 
-    A fourth session is what is around; its time is taken off the others'. Each runs once more before it is timed, as if it were
-    alone, in an order that is drawn for each round: who follows itself finds more of its weights still in the caches.
+    A fourth session runs the surroundings; its time is subtracted from the others. The order is random in each round. Each
+    session runs once before it is timed, because a session that follows itself finds more of its weights in the caches.
 
-    clock: with one thread its processor time, which other processes on the machine do not add to.
+    clock: with one thread its processor time, which does not count other processes on the machine.
     """
     begun = time.perf_counter()
     for made in sessions:
@@ -228,7 +228,7 @@ def compare(
 
 
 def ratio(fused: float, unfused: float, around: float = 0.0) -> float:
-    """How long the one takes by the other, without what is around; a clock that errs more than they differ says nothing."""
+    """The ratio of the times without the surroundings; 1 if the surroundings alone took longer, since then the clock erred."""
     return max(0.1, (fused - around) / (unfused - around)) if min(fused, unfused) > around else 1.0
 
 
@@ -251,7 +251,7 @@ def write(kept: Sequence[Row], machines: Mapping[str, str]) -> None:
 
 
 def page(machines: Mapping[str, str], ordered: Sequence[Row]) -> str:
-    """What a person wants to know of the table: one line for each operator as each pattern emits it."""
+    """The table for readers: one line for each pattern and operator that it emits."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in ordered:
         flags = "".join(f" {k}={v}" for k, v in row["attributes"].items() if k not in SIZES and v)
@@ -274,7 +274,7 @@ def page(machines: Mapping[str, str], ordered: Sequence[Row]) -> str:
 
 
 def _machines(machines: Mapping[str, str]) -> Iterator[str]:
-    """A line for each machine; the one of most patterns has the rest."""
+    """A line for each machine; the last one measured all other patterns."""
     patterns: dict[str, list[str]] = {}
     for pattern, where in sorted(machines.items()):
         patterns.setdefault(where, []).append(pattern)
@@ -291,7 +291,7 @@ def summary(rows: Sequence[Row], kind: str) -> str:
 
 
 def main() -> None:
-    """Measure, and write the table after each case: a run that is broken off leaves the old rows of what it has not come to."""
+    """Measure, and write the table after each case. An interrupted run keeps the old rows of the other cases."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", nargs="+", default=["*"], metavar="GLOB", help="the patterns that are measured")
     arguments.add_argument("--provider", default="CPUExecutionProvider")

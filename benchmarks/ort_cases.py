@@ -46,12 +46,12 @@ OUTCOMES = (*SETTLED, "refused with a message", "missed", "wrong", "invalid", "t
 PREFACE = """\
 # onnxruntime's fusion cases
 
-Made by `python benchmarks/ort_cases.py CASES` with onnxruntime {version} in {seconds:.0f} s. Rows are the kinds that upstream's
-tests give their cases (*not runnable*: onnxruntime does not run the original, so nothing is verified), columns what became of
-them here. *Found*: the operators that upstream expects, or equivalent ones. *Changed, equal*: something was fused, and the
-outputs are those of the original; of a negative that is `wrong_or_invalid_if_fused` it is something else than what must not be.
+Made by `python benchmarks/ort_cases.py CASES` with onnxruntime {version} in {seconds:.0f} s. Rows are the kinds of upstream's
+test cases (*not runnable*: onnxruntime does not run the original, so nothing is verified), columns are the outcomes here.
+*Found*: the operators that upstream expects, or equivalent ones. *Changed, equal*: something was fused, and the outputs are
+equal to the original's. For a negative that is `wrong_or_invalid_if_fused`, it was not the forbidden fusion.
 
-**{cases} cases, {faults} wrong, invalid, wrongly fused or with a traceback.**"""
+**{cases} cases; {faults} are wrong, invalid, wrongly fused or end with a traceback.**"""
 FAULTS = ("wrong", "invalid", "traceback", "fused, must not")
 _LIBRARY: list[Any] = []
 
@@ -66,7 +66,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one case: its class (one of OUTCOMES), why, and what was fused.
+    """The result of one case: its outcome (one of OUTCOMES), the reason, and what was fused.
 
     untidy: the ways in which the file is untidy.
     """
@@ -82,7 +82,7 @@ class Row:
 
 
 def measure(task: Task) -> Row:
-    """Fuse one case and say what it is."""
+    """Fuse one case and classify the result."""
     if not _LIBRARY:
         _LIBRARY.append(load_patterns())
     case, source = task.case, task.folder / task.case["file"]
@@ -104,12 +104,12 @@ def measure(task: Task) -> Row:
 
 
 def _options(case: Mapping[str, Any], folder: Path) -> Options:
-    """All that can be fused counts here, also what is slower."""
+    """Options that fuse everything, including slower fusions."""
     return Options(prefer="fusion", verify=case["runnable"], inputs=_inputs(case, folder))
 
 
 def _inputs(case: Mapping[str, Any], folder: Path) -> Path | None:
-    """The case's feeds as a file, where an input needs one value (the shape of a Reshape) that nobody could guess."""
+    """The case's feeds as a file, if an input needs one certain value (such as the shape of a Reshape)."""
     if all(spec.get("value") is None for spec in case.get("feeds") or ()):
         return None
     path = folder / "feeds.npz"
@@ -148,7 +148,7 @@ def _classify(case: Mapping[str, Any], source: Path, result: FuseResult) -> tupl
 
 
 def _why(result: FuseResult, lacking: Sequence[str]) -> str:
-    """What stood in the way, in the result's own words: a verdict, or a skip or the furthest near miss of a pattern for it."""
+    """Why it was not fused, from the result: the verdict, or a skip or the furthest near miss of a pattern for it."""
     if result.output is None:
         worst = result.verdict.worst
         where = "" if worst is None else f": {worst.output} {worst.error:.3g} > {worst.bound:.3g} {worst.problem}"
@@ -167,13 +167,13 @@ def _why(result: FuseResult, lacking: Sequence[str]) -> str:
 
 
 def _offered(pattern: Pattern) -> set[str]:
-    """The operators that a pattern's replacements are made of."""
+    """The operators in the replacements of a pattern."""
     terms = (t for block in pattern.replace.values() for a in block for t in walk(a.term))
     return {str(operator) for term in terms if isinstance(term, Apply) for operator in term.operators}
 
 
 def report(rows: Mapping[str, Row], cases: Sequence[Mapping[str, Any]], seconds: float) -> str:
-    """The page: a table of classes by kind, then every case that needs a word."""
+    """The page: a table of outcomes by kind, then every case that needs an explanation."""
     kinds = list(dict.fromkeys(_kind(c) for c in cases))
     outcomes = [o for o in OUTCOMES if any(r.outcome == o for r in rows.values())]
     grid = Counter((_kind(c), rows[c["id"]].outcome) for c in cases)
@@ -205,11 +205,11 @@ def report(rows: Mapping[str, Row], cases: Sequence[Mapping[str, Any]], seconds:
 
 
 def _untidy(rows: Sequence[Row]) -> list[str]:
-    """A table of the ways in which files are untidy, and of what became of them."""
+    """A table of the ways in which files are untidy, and of their outcomes."""
     refused = ("refused with a message", "traceback")
     lines = [
         "",
-        "Real files are untidy; onnxruntime loads them.",
+        "onnxruntime loads these untidy files.",
         "",
         "| untidy | cases | read here | something fused |",
         "|---|---|---|---|",
@@ -235,13 +235,13 @@ def _line(case: Mapping[str, Any], row: Row) -> str:
 
 
 def main() -> None:
-    """Run all cases and write the page; exit 1 when there is a fault."""
+    """Run all cases and write the page; exit 1 if there is a fault."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("cases", type=Path)
     arguments.add_argument("--only", default="*", help="a glob over the ids of the cases")
     arguments.add_argument("--jobs", type=int, default=2)
     arguments.add_argument("--limit", type=float, default=60, help="seconds for one case")
-    arguments.add_argument("-o", "--output", type=Path, help="the page; a part alone is written into build/")
+    arguments.add_argument("-o", "--output", type=Path, help="the page; the page of a part of the cases goes into build/")
     given = arguments.parse_args()
     output = page_path(given.output, "ort_cases.md", given.only)
     every = json.loads((given.cases / "cases.json").read_text(encoding="utf-8"))["cases"]

@@ -41,7 +41,7 @@ Outputs = Mapping[str, np.ndarray]
 
 
 def by_openvino(model: onnx.ModelProto, folder: Path, feeds: Mapping[str, np.ndarray]) -> Outputs:
-    """What OpenVINO computes of a model that is given to it whole, as far as it takes it."""
+    """The outputs of OpenVINO for a model that it runs whole."""
     source, target = folder / "given.onnx", folder / "partitioned.onnx"
     onnx.save(model, source)
     partition(source, target, PartitionOptions("openvino", RegionLimits(min_nodes=1, max_crossing=9), verify=False))
@@ -50,7 +50,7 @@ def by_openvino(model: onnx.ModelProto, folder: Path, feeds: Mapping[str, np.nda
 
 
 def share(findings: Mapping[str, Finding], aggregates: Mapping[str, float]) -> float:
-    """The largest part of its bound that an output takes, by an element or by its root mean square."""
+    """The largest error of an output divided by its bound, for single elements and for the root mean square."""
     parts = [
         np.inf if f.problem and "root mean" not in f.problem else f.error / f.bound if f.bound else f.error
         for f in findings.values()
@@ -64,14 +64,14 @@ def rms(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def against_noise(case: Case, outputs: Outputs) -> float:
-    """The part of the fusion's bound that these outputs take."""
+    """The error of these outputs divided by the bound for a fusion."""
     mine = flatten(case.outputs)
     aggregates = {n: rms(mine[n], outputs[n]) / case.bounds[n].aggregate for n in mine if is_float(mine[n])}
     return share(compare_all(case.outputs, outputs, case.bounds), aggregates)
 
 
 def against_truth(case: Case, truth: Outputs, again: Outputs, outputs: Outputs) -> float:
-    """The part of the bound around the truth that these outputs take."""
+    """The distance of these outputs from float64 divided by its bound."""
     findings, aggregates = {}, {}
     for name, reference in flatten(case.outputs).items():
         if not is_float(reference):
@@ -101,7 +101,7 @@ def weights_from_the_middle(model: onnx.ModelProto) -> list[str]:
 
 
 def misread(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
-    """The model with one attribute wrong, and which: operator by operator, from the middle of the model to its end."""
+    """Models with one wrong attribute, and its name: operator by operator, from the middle of the model to its end."""
     for operator, name, change in WRONG:
         count = sum(n.op_type == operator for n in model.graph.node)
         for place in range(count // 2, count):
@@ -117,12 +117,12 @@ def misread(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def written(value: object) -> str:
-    """A value of an attribute as one writes it."""
+    """A value of an attribute as text."""
     return f"{value:.0e}" if isinstance(value, float) else value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _shifted(pads: list[int]) -> list[int] | None:
-    """Pads that leave the shape as it is and move the window."""
+    """Pads that keep the shape and move the window."""
     half = len(pads) // 2
     return [0] * half + [a + b for a, b in zip(pads[:half], pads[half:], strict=True)] if any(pads[:half]) else None
 
@@ -161,7 +161,7 @@ def row(path: Path, folder: Path) -> str:
         return f"{ours:.1f}" if ours < 100 else "> 100"
 
     def matters(given: onnx.ModelProto, least: float) -> bool:
-        """Whether onnxruntime's outputs move by this part of their size; some networks of random weights lose much."""
+        """Whether onnxruntime's outputs change by this share of their size. In some networks with random weights they do not."""
         outputs = run(open_session(given.SerializeToString(), CPU, optimised=True), case.feeds)  # type: ignore[arg-type]
         if isinstance(outputs, Failure):
             return False
@@ -178,12 +178,12 @@ def row(path: Path, folder: Path) -> str:
 
 HEAD = """# A runtime with other kernels: how near it comes, and what is seen
 
-`python benchmarks/other_kernels.py MODEL…`: the outputs of OpenVINO {openvino}, which runs each model whole, in parts of
-the bound that verification has for them. *noise*: held against onnxruntime {onnxruntime}, with the bound that holds for
-a fusion. *truth*: held against a float64 evaluation of the model, with the bound that onnxruntime's own distance from
-it gives. What is over 1 in both is refused. The other columns are the lesser of the two for errors planted in what
-OpenVINO was given: one weight multiplied by 1 + δ, the one nearest to the middle of the network on which its outputs
-depend, or one attribute wrong.
+Made by `python benchmarks/other_kernels.py MODEL…`. OpenVINO {openvino} runs each model whole. Numbers are the errors of its
+outputs, divided by the bound of verification. *noise*: compared with onnxruntime {onnxruntime}, with the bound for a fusion.
+*truth*: compared with a float64 evaluation of the model, with a bound that comes from onnxruntime's own distance to it. A model
+over 1 in both is refused. The other columns are the smaller of the two for errors planted in OpenVINO's model: one weight
+multiplied by 1 + δ, or one wrong attribute. The weight is the one nearest to the middle of the network on which the outputs
+depend.
 
 | model | noise | truth | {deltas} | an attribute |
 |---|---:|---:|{rules}|---|
@@ -191,7 +191,7 @@ depend, or one attribute wrong.
 
 
 def main() -> None:
-    """Measure, print, and write the page where one is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--page", type=Path)

@@ -24,11 +24,11 @@ PEERS: Mapping[str, str] = {
         "made.save_model_to_file(target, use_external_data_format=external)"
     ),
 }
-"""What the process of each peer runs. source, target: paths; external: whether the weights are in a file of their own;
-known: what the optimizer of transformers has to be told."""
+"""The code that the process of each peer runs. source, target: paths. external: whether the weights are in a separate file.
+known: options of the transformers optimizer."""
 
 
 def peer_command(python: Path, peer: str, source: Path, target: str, external: bool, known: Mapping[str, Any]) -> list[str]:
-    """What makes `target` of `source`; arguments as `PEERS` has them."""
+    """The command that makes `target` from `source`. The arguments are those of `PEERS`."""
     given = f"source, target, external, known = {str(source)!r}, {target!r}, {external}, {dict(known)!r}; "
     return [str(python), "-c", given + PEERS[peer]]

@@ -12,15 +12,15 @@ import onnx
 import onnxruntime
 
 PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN")
-"""How the names of the operators end, onnxruntime's own (FusedMatMul, FusedConv) among them."""
+"""Suffixes of the operators' names. They cover onnxruntime's own, such as FusedMatMul and FusedConv."""
 RUNS = 12
 
 
 def seconds_of_products(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> float:
-    """Seconds that the products with weights of a model take in one run, each in the quickest of several.
+    """Seconds of the products with weights in one run of a model. Each product counts with its quickest run.
 
-    A product counts if one of its inputs is an initializer of at least two dimensions in the graph that onnxruntime makes of the
-    model with all its optimisations; one without a name is left out.
+    A product counts if it has a name and one of its inputs is an initializer of at least two dimensions. Both are read from the
+    graph that onnxruntime makes of the model with all its optimisations.
     """
     with tempfile.TemporaryDirectory() as folder:
         options = onnxruntime.SessionOptions()

@@ -31,7 +31,7 @@ from scripts import load_script
 from written import complaint_of_checker, relative_error
 
 CORES = min(4, os.cpu_count() or 1)
-"""Threads that `fuse` lets onnxruntime have."""
+"""Threads of onnxruntime in `fuse`."""
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -43,7 +43,7 @@ from onnx_subgraph.pipeline import FuseResult, fuse  # noqa: E402
 
 @dataclass(frozen=True)
 class Task:
-    """One model of the corpus. cache: a folder of runnable models to use and to fill, or None. written: to keep the fused."""
+    """One model of the corpus. cache: a folder of runnable models to use and fill, or None. written: folder of fused models."""
 
     corpus: Path
     name: str
@@ -52,7 +52,7 @@ class Task:
 
 
 def measure(task: Task) -> Row:
-    """Fuse one model of the corpus and count what came out."""
+    """Fuse one model of the corpus and count its units."""
     with tempfile.TemporaryDirectory() as folder:
         source, library = _runnable(task, Path(folder)), load_patterns()
         output = (task.written or Path(folder)) / f"{task.name}.fused.onnx"
@@ -89,7 +89,7 @@ def measure(task: Task) -> Row:
 
 
 def _runnable(task: Task, folder: Path) -> Path:
-    """A path to the model with its weights: from the cache where it has one."""
+    """A path to the model with its weights, from the cache if it has one."""
     cached = None if task.cache is None else task.cache / f"{task.name}.onnx"
     if cached is not None and cached.exists():
         return cached
@@ -103,7 +103,7 @@ def _runnable(task: Task, folder: Path) -> Path:
 def _counts(
     task: Task, original: onnx.ModelProto, written: onnx.ModelProto, result: FuseResult
 ) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:
-    """Units found and units expected: the truth, but never more than the graph spells, with a note where that is less."""
+    """Units found and units expected. A graph may have fewer than its network: then these are expected, and a note says so."""
     truth, spelled, count = _truth(task), units.spelled(original), units.count(written)
     wanted = {unit: truth.get(unit, 0) for unit in units.UNITS}
     wanted["gelu"] = truth.get("gelu_erf", 0) + truth.get("F.gelu", 0)
@@ -122,12 +122,12 @@ def _counts(
         unit = units.unit_of_pattern(rewrite.pattern)
         if unit in ("layer_norm", "rms_norm") and not rewrite.added:
             found[unit] += 1
-            notes.append(f"a {TITLES[unit]} of constants was computed and is a constant now")
+            notes.append(f"a {TITLES[unit]} of constants was folded into a constant")
     return found, wanted, tuple(notes)
 
 
 def _truth(task: Task) -> Mapping[str, int]:
-    """The truth of the model's network; a converted model (`bert_l4_eager_fp16conv`) has that of the network it came from."""
+    """The units of the model's network. A converted model (`bert_l4_eager_fp16conv`) has those of its source network."""
     every = json.loads((task.corpus / "truth.json").read_text(encoding="utf-8"))
     base = task.name.partition(".")[0]
     while base and base not in every:
@@ -136,14 +136,14 @@ def _truth(task: Task) -> Mapping[str, int]:
 
 
 def _compare(task: Task, original: Path, written: Path) -> tuple[float, str]:
-    """The largest relative difference on the manifest's feeds, or what onnxruntime says instead of running."""
+    """The largest relative difference on the manifest's feeds, or onnxruntime's error if it does not run."""
     feeds = load_script(task.corpus / "feeds.py").feeds(task.name)
     plain = onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         candidate = onnxruntime.InferenceSession(str(written), providers=["CPUExecutionProvider"])
         found = candidate.run(None, feeds)
-    except Exception as error:  # onnxruntime raises its own classes, one for each status
+    except Exception as error:  # onnxruntime has one class of errors for each status
         return float("nan"), f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
     del candidate
     reference = onnxruntime.InferenceSession(str(original), plain, providers=["CPUExecutionProvider"]).run(None, feeds)
@@ -151,7 +151,7 @@ def _compare(task: Task, original: Path, written: Path) -> tuple[float, str]:
 
 
 def _reasons(result: FuseResult, found: Mapping[str, int], expected: Mapping[str, int]) -> Iterable[str]:
-    """For every unit that is short: why, in the words of the result's skips, or else of its furthest near miss."""
+    """Why too few of a unit were found, for each such unit: from the result's skips, or else its furthest near miss."""
     if result.verdict.verdict != "equivalent":
         worst = result.verdict.worst
         where = "" if worst is None else f" ({worst.output}: {worst.error:.3g} over {worst.bound:.3g} {worst.problem})"
@@ -176,7 +176,7 @@ def _write(path: Path, rows: list[Row], failures: Mapping[str, str]) -> None:
 
 
 def main() -> None:
-    """Run over the corpus and write the page; exit 1 when a model failed or a written model is no good."""
+    """Fuse the corpus and write the page; exit 1 if a model failed or a written model is wrong."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("corpus", type=Path)
     arguments.add_argument("--models", default="*", help="a glob over the names of the models")
@@ -184,9 +184,7 @@ def main() -> None:
     arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
     arguments.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed; needs some 15 GB")
     arguments.add_argument("--written", type=Path, help="a folder to keep the written models in; needs as much again")
-    arguments.add_argument(
-        "--rows", type=Path, help="a folder that keeps what was measured; models that it has are not run again"
-    )
+    arguments.add_argument("--rows", type=Path, help="a folder that keeps the results; models with a result are not run again")
     arguments.add_argument("-o", "--output", type=Path, default=HERE / "reach.md")
     given = arguments.parse_args()
     names = fnmatch.filter(sorted(json.loads((given.corpus / "manifest.json").read_text(encoding="utf-8"))), given.models)
@@ -211,7 +209,7 @@ def main() -> None:
         said = outcome.failure.strip().splitlines()[-1] if row is None else f"{row.verdict} {row.seconds:.1f} s {row.problem}"
         width = shutil.get_terminal_size().columns - 1
         print(f"{number}/{len(tasks)} {outcome.task.name}: {said}"[:width], file=sys.stderr, flush=True)
-        _write(given.output, rows, failures)  # so that a run broken off leaves what it has
+        _write(given.output, rows, failures)  # an interrupted run keeps its results
     _write(given.output, rows, failures)
     print(f"{given.output}: {len(rows)} models, {len(failures)} failures")
     sys.exit(bool(failures) or any(r.problem or r.error > 0.02 for r in rows))

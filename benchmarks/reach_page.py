@@ -29,31 +29,31 @@ CPUExecutionProvider, all options at their defaults.
 each fused operator ran as a kernel of the provider.
 
 {loaded} written models load and run in plain onnxruntime. The largest difference to the original, on feeds that `fuse` did not
-choose, is {error:.1e} of the output's magnitude ({half:.1e} in float16). {nodes_before} nodes became {nodes_after}.
-In {complete} graphs every unit of the network was found, in {short} not every one."""
+choose, is {error:.1e} of the output's magnitude ({half:.1e} in float16). {nodes_before} nodes became {nodes_after}. Every unit
+of the network was found in {complete} graphs; some were not found in {short}."""
 READING = """\
-*Found* counts the units of the written model, *of* those that one forward pass of the source network calls (an operator that the
-exporter wrote itself counts as found). BatchNorm counts what was folded away, Relu (and Relu6) what became part of a convolution.
-Attention is scaled dot-product attention, called or written out. A unit that the exporter merged or dropped is not expected, and
-named below."""
+*Found* counts the units of the written model, *of* those that one forward pass of the source network calls. An operator that
+the exporter wrote itself counts as found. BatchNorm counts the folded ones, Relu (and Relu6) those that became part of a
+convolution. Attention is scaled dot-product attention, called or written out. Units that the exporter merged or dropped are not
+counted in *of*; they are listed below."""
 COLUMNS = """\
-*Nodes* counts those of nested bodies and functions too. *Units* is found/of. *Error* is the largest difference to the original
-with optimisation off, over the largest magnitude of that output. *Seconds* are of processor time, for the whole of `fuse`:
-reading, matching, rewriting, verifying on {cores} threads, writing."""
+*Nodes* includes those of nested bodies and functions. *Units* is found/of. *Error* is the largest difference to the original
+with optimisation off, divided by the largest magnitude of that output. *Seconds* are processor time of `fuse` in all: reading,
+matching, rewriting, verifying on {cores} threads, writing."""
 CHECKER = """\
-`onnx.checker` accepts each written model whose original it accepts, but for these. {own} hold `SimplifiedLayerNormalization`,
-which is onnxruntime's own name for RMSNorm and has its place in the default domain, where onnx's checker does not know it;
-the standard's RMSNormalization begins with opset 23. (`--target standard` or `function` writes models without it.)"""
+`onnx.checker` accepts each written model whose original it accepts, with these exceptions. {own} have
+`SimplifiedLayerNormalization`, onnxruntime's own name for RMSNorm in the default domain, which onnx's checker does not know.
+The standard's RMSNormalization begins with opset 23. (`--target standard` or `function` writes models without it.)"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found in one model.
+    """The results for one model.
 
-    seconds: of `fuse`, in processor time. found, expected: by unit. error: the largest difference to the original over the
+    seconds: processor time of `fuse`. found, expected: by unit. error: the largest difference to the original divided by the
     largest magnitude of that output, on the manifest's own feeds. problem: why the written model does not run, or "".
-    invalid: what onnx's checker holds against it and not against the original, or "". notes: what the graph lacks that its
-    network has. reasons: why a count is short, or why nothing was written.
+    invalid: the error of onnx's checker if it accepts the original, or "". notes: units of the network that the graph does not
+    have. reasons: why a count is short, or why nothing was written.
     """
 
     name: str
@@ -75,17 +75,17 @@ class Row:
 
     @property
     def short(self) -> dict[str, tuple[int, int]]:
-        """Units of which fewer were found than the network has."""
+        """Units of which fewer were found than expected."""
         return {u: (self.found.get(u, 0), n) for u, n in self.expected.items() if self.found.get(u, 0) < n}
 
 
 def page(rows: Sequence[Row], failures: Mapping[str, str], cores: int) -> str:
-    """The whole page. failures: model → what went wrong, for models that `fuse` did not come to an end on."""
+    """The whole page. failures: model → what went wrong, for models on which `fuse` failed."""
     lines = [*_preface(rows, failures).splitlines(), "", *_totals(rows), "", *READING.splitlines(), "", "## Models", ""]
     lines += [*COLUMNS.format(cores=cores).splitlines(), "", *_models(rows), "", "## Where a count is short", ""]
     lines += _grouped((r.name, reason) for r in rows for reason in r.reasons) or ["Nowhere."]
     if notes := _grouped((r.name, note) for r in rows for note in r.notes):
-        lines += ["", "## Where the graph has fewer than its network", "", *notes]
+        lines += ["", "## Where a graph has fewer units than its network", "", *notes]
     lines += ["", "## Validity", "", *_validity(rows), "", "## What was fused", "", *_patterns(rows)]
     if failures:
         lines += ["", "## Failures", ""]
@@ -139,7 +139,7 @@ def _count(row: Row, unit: str) -> str:
 
 
 def _grouped(said: Iterable[tuple[str, str]]) -> list[str]:
-    """One line for each thing that is said, with all the models of which it is said."""
+    """One line for each text, with all its models."""
     models: dict[str, list[str]] = {}
     for name, text in said:
         models.setdefault(text, []).append(name)

@@ -54,16 +54,16 @@ from onnx_subgraph.verification.sessions import Failure  # noqa: E402
 from onnx_subgraph.verification.truth import UnknownError, evaluate  # noqa: E402
 
 SEEDS = (101, 102, 103)
-"""Of the feeds that the written model is held against the original with."""
+"""Seeds of the feeds on which the written model is compared with the original."""
 NEAR, COARSE = 1e-2, 0.5
-"""Of an output's magnitude, so much may what others make of a model be off, and what OpenVINO computes with fewer bits."""
+"""Allowed errors of other tools' models, and of OpenVINO with fewer bits, as shares of an output's magnitude."""
 PATIENCE = 300
 """Seconds that a peer may take for a model."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One model. written: where the fused one is, or is to be. budget: of timing, seconds. peers: their interpreter."""
+    """One model. written: the path of the fused one. budget: seconds of timing. peers: their interpreter."""
 
     name: str
     model: Path
@@ -76,12 +76,12 @@ class Task:
 
     @property
     def fastest(self) -> Path:
-        """What `fuse` leaves its user with."""
+        """The model that a user of `fuse` runs."""
         return self.written if self.written.exists() else self.model
 
 
 def measure(task: Task) -> Fused:
-    """Fuse a model, and hold what was written against the original."""
+    """Fuse a model, and compare the written one with the original."""
     library = load_patterns()
     result = fuse(task.model, task.written, library, Options())
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -107,10 +107,10 @@ def measure(task: Task) -> Fused:
 
 
 def _compared(task: Task, written: Path | None) -> tuple[float, float, str]:
-    """The largest relative difference to the original, optimisation off: of the written model, and of the original optimised.
+    """The largest relative differences of the written model and of the optimised original to the original without optimisation.
 
-    Where that says that the written model is off, both are distances from a float64 evaluation, of the written model and of the
-    original as it is, if it can be had. written: None where nothing was. Third what onnxruntime says where it fails, or "".
+    If the first is too large, both are distances from a float64 evaluation, if there is one: of the written model, and of the
+    original without optimisation. written: None if nothing was written. The third value is onnxruntime's error, or "".
     """
     plain, optimised = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -126,7 +126,7 @@ def _compared(task: Task, written: Path | None) -> tuple[float, float, str]:
         try:
             session = _session(written, options)
             found.append([session.run(None, drawn) for drawn in feeds])
-        except Exception as failure:  # onnxruntime raises its own classes, one for each status
+        except Exception as failure:  # onnxruntime has one class of errors for each status
             return float("nan"), own, f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}"
     error = max(_error(one, expected) for one in found)
     if not is_off(error, own):
@@ -144,7 +144,7 @@ def _session(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.Inf
 
 
 def _error(found: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) -> float:
-    """The largest relative error of an output over all draws of feeds; what is no number does not count."""
+    """The largest relative error of an output over all draws of feeds. Outputs that are not numeric do not count."""
     error = 0.0
     for some, others in zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True):  # an output in all draws
         if getattr(others[0], "dtype", np.dtype(object)).kind not in "fiub":
@@ -156,7 +156,7 @@ def _error(found: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) ->
 
 
 def _variants(task: Task, library: Library) -> dict[str, Variant]:
-    """What is fused where the symbolic dimensions have other names; nothing where there are none."""
+    """What is fused under each other name of the symbolic dimensions; empty if there are none."""
     found: dict[str, Variant] = {}
     with tempfile.TemporaryDirectory() as folder:
         for spelling in SPELLINGS:
@@ -178,7 +178,7 @@ def _variant(result: FuseResult) -> Variant:
 
 
 def timed(task: Task) -> Latency:
-    """Time the original, twice, and all that is made of it, in turn; what fails or computes something else is left out."""
+    """Time the original twice and all models made from it, in turn. A model that fails or computes something else is left out."""
     setting = Setting(threads=task.threads)
     with tempfile.TemporaryDirectory() as folder:
         paths, failures = {OURS: task.fastest}, {}
@@ -193,7 +193,7 @@ def timed(task: Task) -> Latency:
         opened |= {name: open_runner(task.model, runtime, setting) for name, runtime in OPENVINO.items()}
         runners = {"original": original, "again": open_runner(task.model, "onnxruntime", setting)}
         expected = try_once(original, feeds)
-        most = dict.fromkeys(PEERS, NEAR) | dict.fromkeys(OPENVINO, COARSE)  # ours was held against the original before
+        most = dict.fromkeys(PEERS, NEAR) | dict.fromkeys(OPENVINO, COARSE)  # ours was compared with the original before
         for name, runner in opened.items():
             found = runner if isinstance(runner, Failure) else try_once(runner, feeds)
             problem = found.message if isinstance(found, Failure) else _other(found, expected, most.get(name, math.inf))
@@ -207,7 +207,7 @@ def timed(task: Task) -> Latency:
 
 
 def _made(command: Sequence[str], task: Task) -> str:
-    """What the process of a peer says instead of making the model; "" where it makes it."""
+    """The error of a peer's process, or "" if it makes the model."""
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=task.model.parent, check=False)
     except subprocess.TimeoutExpired:
@@ -216,7 +216,7 @@ def _made(command: Sequence[str], task: Task) -> str:
 
 
 def _other(found: Mapping[str, Any], expected: Mapping[str, Any] | Failure, most: float) -> str:
-    """What is wrong with the outputs, roughly: what computes something else is no candidate."""
+    """What is wrong with the outputs, or "". A model that computes something else is not timed."""
     assert not isinstance(expected, Failure), expected
     some, others = [[one[name] for name in expected if name in found] for one in (found, expected)]
     error = _error([some], [others]) if len(some) == len(expected) else float("inf")
@@ -228,7 +228,7 @@ def _kept(path: Path, read: Callable[[Mapping[str, Any]], Any]) -> Any:
 
 
 def _run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> list[Row]:
-    """All rows: what the folder has is not measured again. Models that are timed take turns, whatever `--jobs` says."""
+    """All rows. Results in the folder are not measured again. Timed models take turns, whatever `--jobs` is."""
     kept = {task.name: _kept(folder / f"{task.name}.fused.json", Fused.read) for task in tasks}
     failures: dict[str, str] = {}
     waiting = [task for task in tasks if kept[task.name] is None]
@@ -252,20 +252,20 @@ def _run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> list
 
 
 def _without_paths(failure: str, models: Path) -> str:
-    """A traceback that reads the same on every machine."""
+    """A traceback without what depends on the machine."""
     return failure.replace(f"{HERE.parent}/", "").replace(f"{models.resolve()}/", "").replace(f"{tempfile.gettempdir()}/", "")
 
 
 def main() -> None:
-    """Run over the models and write the page; exit 1 when one failed, is off, or is fused less for a dimension's name."""
+    """Measure the models and write the page; exit 1 if one failed, is wrong, or depends on the names of dimensions."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("models_folder", type=Path, metavar="FOLDER")
     arguments.add_argument("sources", type=Path, metavar="SOURCES")
     arguments.add_argument("--models", default="*", help="a glob over the names of the models")
-    arguments.add_argument("--jobs", type=int, default=1, help="models that are fused at a time; those that are timed take turns")
+    arguments.add_argument("--jobs", type=int, default=1, help="models fused at a time; timing is one model after the other")
     arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
-    arguments.add_argument("--budget", type=float, default=5, help="seconds of timing for one model; 0 times none")
-    arguments.add_argument("--threads", type=int, default=1, help="of a session that is timed")
+    arguments.add_argument("--budget", type=float, default=5, help="seconds of timing for one model; 0: no timing")
+    arguments.add_argument("--threads", type=int, default=1, help="threads of a timed session")
     arguments.add_argument("--peers", type=Path, metavar="PYTHON", help="the interpreter of an environment with the other tools")
     arguments.add_argument(
         "--rows",

@@ -13,14 +13,14 @@ from dimensions import PLAIN
 from taking_turns import Ratio
 
 SLOWER = 1.02
-"""A fused model that takes more than so many times as long as its original is named, unless two runs of that differ as much."""
+"""The page lists fused models slower than this ratio, unless two runs of the original differ as much."""
 LARGEST_ERROR = 1e-4
-"""Of an output's largest magnitude, unless onnxruntime's own optimisation of the original moves it as far (`TIMES`)."""
+"""As a share of an output's largest magnitude; `TIMES` the error of onnxruntime's own optimisation if that is larger."""
 TIMES = 4
 OURS = "ours"
 PEERS = ("onnxslim", "onnxsim", "onnxscript")
 OPENVINO = {"OpenVINO, float32": "openvino-f32", "OpenVINO": "openvino"}
-"""In float32, and in the precision that it takes by itself: what `onnx_subgraph.timing` calls them."""
+"""Column → the runtime's name in `onnx_subgraph.timing`: in float32, and in the precision that OpenVINO chooses."""
 STAGES = ("load", "find", "raise", "rewrite", "verify", "sites", "write")
 PREFACE = """\
 # Real models with trained weights
@@ -29,35 +29,35 @@ Made by `python benchmarks/real_models.py FOLDER SOURCES` with onnxruntime {vers
 `onnxruntime`, provider CPUExecutionProvider, all options at their defaults. The models were published inside packages of PyPI and
 npm; none was made for this page.
 
-**{models} models: {verdicts}; {failed} failed. Sites that were undone: {undone}.** {before:,} nodes became {after:,}.
-Held against the original by plain onnxruntime, on feeds that `fuse` did not choose, the largest error is {error:.1e} of an
-output's magnitude; {noisier} have one over {largest:.0e}, where onnxruntime's own optimisation of the original is as far off.
+**{models} models: {verdicts}; {failed} failed. Undone fusions: {undone}.** {before:,} nodes became {after:,}.
+Plain onnxruntime compared them with the originals, on feeds that `fuse` did not choose. The largest error is {error:.1e} of an
+output's magnitude. {noisier} others are over {largest:.0e}, where onnxruntime's own optimisation of the original is as far off.
 {renamed}{slower}"""
 FUSED = """\
 *Sites* counts fusions by the group of their pattern. *Error* is the largest difference to the original with optimisation off,
-over the largest magnitude of that output, in three draws of feeds, with the optimisation of the written model on and off. *Own*
-is how far onnxruntime's own optimisation of the original is off: quantized models round to wide steps, and in an output that is
-close to zero everywhere, the rounding of a Sigmoid is large. Where *error* is over what that allows, both are distances from a
-float64 evaluation: of the written model, and of the original."""
+divided by the largest magnitude of that output, in three draws of feeds, with the optimisation of the written model on and off.
+*Own* is the same for onnxruntime's own optimisation of the original. It is large in quantized models, which round to wide
+steps, and in outputs that are close to zero everywhere, where the rounding of a Sigmoid is large. If *error* is larger than
+*own* allows, both columns are distances from a float64 evaluation instead: of the written model, and of the original."""
 COST = """\
-Seconds of `fuse` by the wall clock; *peak* is the memory of its whole process, in MB."""
+Wall-clock seconds of `fuse`. *Peak* is the memory of its whole process, in MB."""
 GAIN = """\
-Times over the original's, run in turn{threads}, in onnxruntime with all its optimisations:
-the ratio of the medians, with the least and most of five parts of the run. Below 1 is faster. *Again* is a second session of the
-original itself: what this differs from 1 is noise. *Products* is what convolutions, products with weights and recurrences take of
-our model's time, each in its quickest run: kernels of onnxruntime that no fusion makes faster. *Bound* is the time that would be
-left over the original's if all the rest took none.
+Times divided by the original's, run in turn{threads}, in onnxruntime with all its optimisations:
+the ratio of the medians, with the least and most of five parts of the run. Below 1 is faster. *Again* is a second session of
+the original itself: its difference from 1 is noise. *Products* is the share of our model's time that convolutions, products
+with weights and recurrences take, each in its quickest run. They are kernels of onnxruntime that no fusion makes faster.
+*Bound* is the ratio if everything else took no time.
 {peers}"""
 NAMES = """\
-The name of a symbolic dimension must not matter. Each model that has one was fused with its dimensions renamed, without
-verification: the first gets the name at the head of the column, the others a number after it. The numbers are the nodes that are
-left, bold where other sites are fused than with the names `{plain}`, `{plain}1`, …. A published name may say more than a plain
-one, such as `2*seq`, and then more may be fused."""
+The name of a symbolic dimension must not matter. Each model with symbolic dimensions was fused under other names, without
+verification: the first dimension has the name at the head of the column, the others the same name with a number. The table
+shows the number of nodes after fusion, in bold if the fused sites differ from those with the names `{plain}`, `{plain}1`, …. A
+published name, such as `2*seq`, may say more than a plain one, and then more may be fused."""
 
 
 @dataclass(frozen=True)
 class Undone:
-    """A fusion that was taken back. error, bound: how far off it was and might be. problem: what else was wrong, or ""."""
+    """A fusion that was undone. error, bound: its error and the allowed one. problem: another fault, or ""."""
 
     pattern: str
     node: str
@@ -68,13 +68,13 @@ class Undone:
 
 
 def is_off(error: float, own: float) -> bool:
-    """Whether a model is further from the original than it may be, where that is `own` off by itself."""
+    """Whether a model's error is too large. own: the error of onnxruntime's own optimisation of the original."""
     return not error <= max(LARGEST_ERROR, TIMES * own)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What was fused under other names of the dimensions. problem: why the model was refused, or ""."""
+    """The result of `fuse` under other names of the dimensions. problem: why the model was refused, or ""."""
 
     after: int
     patterns: Mapping[str, int]
@@ -83,11 +83,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class Fused:
-    """What `fuse` made of a model.
+    """The result of `fuse` on a model.
 
     opsets, nodes: before and after. patterns, groups: fusions. seconds: by stage. error: relative, on feeds of the benchmark.
-    problem: why the written model does not run or what onnx's checker says, or "". skipped: how often a match was left, by why.
-    own: as error, of the original with onnxruntime's optimisation. variants: by the spelling of the dimensions; may be empty.
+    problem: why the written model does not run, or the error of onnx's checker, or "". skipped: number of unfused matches, by
+    reason. own: as error, for the original with onnxruntime's optimisation. variants: by the names of dimensions; may be empty.
     """
 
     opsets: Sequence[int]
@@ -114,22 +114,22 @@ class Fused:
 
     @property
     def is_off(self) -> bool:
-        """Whether the written model is further from the original than it may be."""
+        """Whether the written model's error is too large."""
         return is_off(self.error, self.own)
 
     @property
     def renamed(self) -> list[str]:
-        """The spellings under which something else is fused than under plain ones."""
+        """The names of dimensions under which other sites are fused than under the plain name."""
         plain = self.variants.get(PLAIN)
         return [name for name, variant in self.variants.items() if name != "as published" and variant != plain]
 
 
 @dataclass(frozen=True)
 class Latency:
-    """milliseconds: a run of the original. ratios: the times of the others over it, `again` of a second session of it.
+    """milliseconds: a run of the original. ratios: times divided by the original's; `again` is a second session of it.
 
-    failures: what is not timed, and why. share: of our model's time, what products, convolutions and recurrences take.
-    runs: of each.
+    failures: name → why it is not timed. share: the part of our model's time in products, convolutions and recurrences.
+    runs: of each model.
     """
 
     milliseconds: float
@@ -146,23 +146,23 @@ class Latency:
 
     @property
     def ours(self) -> Ratio:
-        """What `fuse` made."""
+        """The ratio of the model that `fuse` wrote."""
         return self.ratios[OURS]
 
     @property
     def bound(self) -> float:
-        """The ratio that is left if nothing but products, convolutions and recurrences took time."""
+        """The ratio if only products, convolutions and recurrences took time."""
         return self.ours.ratio * self.share
 
     @property
     def noise(self) -> float:
-        """How much two sessions of the original differ, or `SLOWER`."""
+        """The ratio by which two sessions of the original differ, at least `SLOWER`."""
         again = self.ratios["again"].ratio
         return max(SLOWER, again, 1 / again)
 
     @property
     def is_slower(self) -> bool:
-        """Whether the written model is slower than the original by more than the original is than itself."""
+        """Whether the written model is slower than the original by more than noise."""
         return self.ours.ratio > self.noise
 
     @property
@@ -173,7 +173,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Row:
-    """One model. source: registry, package and version. failure: what was raised, where it was not fused or not timed."""
+    """One model. source: registry, package and version. failure: the traceback if it was not fused or not timed."""
 
     name: str
     source: str
@@ -218,8 +218,8 @@ def page(rows: Sequence[Row], version: str, cores: int) -> str:
         "Not timed": _grouped(
             (r.name, f"{name}: {why}") for r in rows if r.latency is not None for name, why in r.latency.failures.items()
         ),
-        "Matched and left as it was": _skipped(done),
-        "Said with the verdict": _grouped((r.name, f.reason) for r, f in done if f.reason),
+        "Matched and not fused": _skipped(done),
+        "Reasons of verdicts": _grouped((r.name, f.reason) for r, f in done if f.reason),
         "Problems": (f"* **{r.name}**: {f.problem}" for r, f in done if f.problem),
         "Off": (f"* **{r.name}**: {f.error:.1e}, the original {f.own:.1e}" for r, f in done if f.is_off),
         "Failures": (f"* **{row.name}**\n\n{_fenced(row.failure)}" for row in rows if row.failure),
@@ -235,10 +235,10 @@ def _preface(rows: Sequence[Row], version: str, cores: int) -> str:
     latencies = [row.latency for row in rows if row.latency is not None]
     slower = sum(latency.is_slower for latency in latencies)
     renamed = (
-        f"{len(dimensions)} models have symbolic dimensions; in {len(other) or 'none'} other sites are fused for their names."
+        f"{len(dimensions)} models have symbolic dimensions; the names change what is fused in {len(other) or 'none'} of them."
     )
     mean = _mean(latencies, OURS)
-    speed = f"\nThe written models take {mean} of the time (geometric mean of {len(latencies)}), {slower} over {SLOWER}."
+    speed = f"\nThe written models take {mean} of the time (geometric mean of {len(latencies)}); {slower} over {SLOWER}."
     small = [f for f in done if f.error <= LARGEST_ERROR]
     return PREFACE.format(
         version=version,
@@ -275,7 +275,7 @@ def _gain(rows: Sequence[Row]) -> list[str]:
     words = " on one thread, in processor time" if threads == 1 else f" on {threads} threads"
     columns = [name for name in (OURS, "again", *PEERS, *OPENVINO) if any(name in latency.ratios for latency in latencies)]
     others = [name for name in columns if name not in (OURS, "again")]
-    peers = f"Under {', '.join(others)} is what they make of the original, or how they run it, by default." if others else ""
+    peers = "Columns of other tools show the models that they make, or how they run the original, by default." if others else ""
     lines = [*GAIN.format(threads=words, peers=peers).strip().splitlines(), ""]
     lines += [
         f"| model | original, ms | {' | '.join(columns)} | products | bound |",
@@ -334,7 +334,7 @@ def _variant(variant: Variant, plain: Variant) -> str:
 
 
 def _skipped(done: Sequence[tuple[Row, Fused]]) -> list[str]:
-    """One line for each pattern and reason, whatever the sizes at which it was measured."""
+    """One line for each pattern and reason. Reasons that differ in the measured sizes are one."""
     counts: Counter[tuple[str, str]] = Counter()
     for row, fused in done:
         for why, count in fused.skipped.items():
@@ -353,7 +353,7 @@ def _undone(undone: Undone) -> str:
 
 
 def _grouped(said: Iterable[tuple[str, str]]) -> list[str]:
-    """One line for each thing that is said, with all the models of which it is said."""
+    """One line for each text, with all its models."""
     models: dict[str, list[str]] = {}
     for name, text in said:
         models.setdefault(text.replace("\n", " ")[:300], []).append(name)

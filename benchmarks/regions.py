@@ -23,7 +23,7 @@ from onnx_subgraph.regions.region import grow
 from onnx_subgraph.rewriting.apply import apply
 
 Sources = Callable[[int], Iterator[int]]
-"""Node → the nodes that it reads; a negative one is the graph's input."""
+"""Node → the nodes that it reads; a negative number is the graph's input."""
 PATTERN = parse_pattern(
     """
 id: sample
@@ -73,7 +73,7 @@ def shapes(size: int) -> dict[str, tuple[Sources, Callable[[int], bool]]]:
 
 
 def model(size: int, sources: Sources, is_elementwise: Callable[[int], bool]) -> ir.Model:
-    """A graph of `size` nodes: Add where it is elementwise, MatMul where not."""
+    """A graph of `size` nodes: Add if elementwise, else MatMul."""
     kind = ir.TensorType(ir.DataType.FLOAT)
     entry = ir.Value(name="x", type=kind, shape=ir.Shape([8, 8]))
     values: list[ir.Value] = []
@@ -90,14 +90,14 @@ def model(size: int, sources: Sources, is_elementwise: Callable[[int], bool]) ->
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long `work` takes."""
+    """Seconds of processor time that `work` takes."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
 
 
 def measured(size: int, name: str) -> tuple[float, float, float, int, int]:
-    """Seconds to grow, to find by a pattern, and to replace; how many regions there are, and the largest."""
+    """Seconds to grow, to find by a pattern and to replace; the number of regions, and the size of the largest."""
     made = model(size, *shapes(size)[name])
     regions = grow(made.graph, lambda node: node.op_type == "Add")
     growing = seconds(lambda: grow(made.graph, lambda node: node.op_type == "Add"))

@@ -20,8 +20,8 @@ Shape = Sequence[int]
 
 @dataclass(frozen=True)
 class Spent:
-    """One operator of a model. nodes: how many. milliseconds, operations, nbytes: of all of them in one run; operations are those
-    of products, bytes those of operands and results, each once.
+    """One operator of a model. nodes: their number. milliseconds, operations, nbytes: of all of them in one run. operations
+    counts products and sums of products with weights, nbytes each operand and result once.
     """
 
     operator: str
@@ -32,7 +32,7 @@ class Spent:
 
 
 def spent(model: Path, feeds: Mapping[str, np.ndarray], library: Path) -> list[Spent]:
-    """What each operator takes, on one thread: of every node the quickest third of its runs."""
+    """The time of each operator on one thread. The time of a node is the 33rd percentile of its runs."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.enable_profiling = True
@@ -74,7 +74,7 @@ def _shapes(said: Sequence[Mapping[str, Shape]]) -> list[Shape]:
 
 
 def _operations(operator: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> float:
-    """Products and sums of a product with weights, or of attention; 0 of what is bound by memory."""
+    """Number of products and sums in a product with weights or in attention; 0 for operators that are bound by memory."""
     if operator in ("Linear", "MatMul", "Gemm", "FusedGemm"):
         return 2.0 * math.prod(outputs[0]) * inputs[0][-1]
     if operator == "Attention" and len(inputs) >= 3:

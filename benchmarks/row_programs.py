@@ -30,7 +30,7 @@ from onnx_subgraph.cli.options import input_shape
 PAGE = Path(__file__).with_name("row_programs.md")
 RUNS = 12
 LEAST = 0.03
-"""The share of a model's time from which a region would be worth a kernel."""
+"""The least share of a model's time for which a region would be worth a kernel."""
 ELEMENTWISE = """Abs Add And BiasGelu Cast Ceil Clip Cos Div Elu Equal Erf Exp FastGelu Floor Gelu HardSigmoid HardSwish LeakyRelu
     Less Log Max Min Mish Mod Mul Neg Not Or PRelu Pow QuickGelu Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Sqrt Sub
     Swish Tanh Where"""
@@ -42,7 +42,7 @@ OPERATORS = frozenset([*ELEMENTWISE.split(), *ROWWISE.split()])
 
 @dataclass(frozen=True)
 class Region:
-    """Connected nodes of one model. alike: how many such regions there are. share: of the model's time, of all of them."""
+    """Connected nodes of one model. alike: number of regions with these operators. share: their part of the model's time."""
 
     operators: str
     alike: int
@@ -51,7 +51,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Row:
-    """A model. milliseconds: of its nodes. ours, elsewhere: shares of our kernels, and of what is no region either."""
+    """A model. milliseconds: of its nodes. ours, elsewhere: shares of our kernels and of all nodes outside regions."""
 
     name: str
     milliseconds: float
@@ -61,7 +61,7 @@ class Row:
 
 
 def profiled(model: Path, feeds: Mapping[str, np.ndarray]) -> tuple[Mapping[str, float], onnx.ModelProto]:
-    """Seconds of each node by name, of its quickest run, and the model as onnxruntime optimised it."""
+    """Node name → seconds of its quickest run, and the model that onnxruntime made with its optimisations."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level, options.enable_profiling = 1, 4, True
     options.register_custom_ops_library(str(kernels.path()))
@@ -81,7 +81,7 @@ def profiled(model: Path, feeds: Mapping[str, np.ndarray]) -> tuple[Mapping[str,
 
 
 def regions(model: onnx.ModelProto, seconds: Mapping[str, float]) -> Iterator[list[onnx.NodeProto]]:
-    """The connected nodes that a row program could compute, as lists."""
+    """The regions: lists of connected nodes that a row program could compute."""
     nodes = [n for n in model.graph.node if n.op_type in OPERATORS and n.domain != "onnx_subgraph" and n.name in seconds]
     region = {output: number for number, node in enumerate(nodes) for output in node.output}
     parent = list(range(len(nodes)))
@@ -102,7 +102,7 @@ def regions(model: onnx.ModelProto, seconds: Mapping[str, float]) -> Iterator[li
 
 
 def measure(task: Task) -> Row:
-    """Fuse a model for our kernels, and say what it leaves."""
+    """Fuse a model for our kernels, and measure the regions that are left."""
     with tempfile.TemporaryDirectory() as folder:
         original = runnable(task, Path(folder))
         native = Path(folder) / "native.onnx"
@@ -124,10 +124,11 @@ def measure(task: Task) -> Row:
 
 HEAD = """# What row programs could gain
 
-`python benchmarks/row_programs.py CORPUS MODEL…`, onnxruntime {version}, one thread, models fused for our kernels and run by
-them: the share of their time that is left in regions of nodes that work element by element or along rows. *several nodes*: in
-regions of two nodes or more, which a row program could compute in one pass. *alone*: in those of one node. The last column has
-regions of several nodes with {least:.0%} or more of a model's time, alike ones together.
+Made by `python benchmarks/row_programs.py CORPUS MODEL…` with onnxruntime {version}, one thread. The models are fused for our
+kernels and run with them. A region is a set of connected nodes that are elementwise or work along rows. *several nodes* is the
+share of the time in regions of two nodes or more, which a row program could compute in one pass. *alone* is that in regions of
+one node. The last column has regions of several nodes with {least:.0%} or more of a model's time; regions with the same
+operators are added.
 
 | model | ms | our kernels | elsewhere | several nodes | alone | regions |
 |---|---:|---:|---:|---:|---:|---|
@@ -144,7 +145,7 @@ def told(row: Row) -> str:
 
 
 def main() -> None:
-    """Measure, print, and write the page where that is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models_or_corpus", type=Path, nargs="+", metavar="CORPUS|MODEL.onnx")
     parser.add_argument("--models", default="", help="a glob over the names of the corpus, in place of the usual ones")

@@ -18,9 +18,9 @@ def tell(head: str, rows: Iterable[str], page: Path | None) -> None:
 
 
 def page_path(output: Path | None, name: str, pattern: str) -> Path:
-    """Where a page goes: to `output`, else to its place here; a page of a part, which is not what it says, to `build`.
+    """The path of a page: `output`, or else its place here. The page of a part of the models goes to `build`.
 
-    pattern: the glob that says what is measured.
+    pattern: the glob that selects what is measured.
     """
     here = Path(__file__).resolve().parent
     home = here if pattern == "*" else here.parent / "build"

@@ -26,11 +26,11 @@ BEGUN = time.perf_counter()
 FIRST = 1024
 """Elements of each output that are compared."""
 NEAR = 2e-3
-"""How far an answer may be from plain onnxruntime's, as a share of its largest element."""
+"""The allowed difference of an answer from plain onnxruntime's, as a share of its largest element."""
 
 
 class Server:
-    """A session and what it answered. known: length → the first elements of the right answer."""
+    """A session and its answers. known: length → the first elements of the right answer."""
 
     def __init__(self, model: Path, lengths: list[int], axis: str, known: dict[str, np.ndarray]) -> None:
         self.session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
@@ -57,7 +57,7 @@ class Server:
             self.wrong.append(number)
 
     def feeds(self, length: int) -> dict[str, np.ndarray]:
-        """Tokens that are not all the same, and ones for everything else."""
+        """Inputs: varying token ids for the first one, ones for the others."""
         made: dict[str, np.ndarray] = {}
         for value in self.session.get_inputs():
             sizes = [length if size == self.axis else size if isinstance(size, int) else 1 for size in value.shape]
@@ -67,7 +67,7 @@ class Server:
 
 
 def held() -> dict[str, int]:
-    """Threads of the process, those of libraries too, and open files; 0 where the system does not tell."""
+    """Threads of the process, including those of libraries, and open files; 0 if the system does not tell."""
     places = {"threads": Path("/proc/self/task"), "files": Path("/proc/self/fd")}
     return {what: sum(1 for _ in place.iterdir()) if place.exists() else 0 for what, place in places.items()}
 
@@ -114,7 +114,7 @@ def main() -> None:
     }
     sys.stdout.write(json.dumps(told))
     sys.stdout.flush()
-    os._exit(0)  # a backend that hangs holds no one up
+    os._exit(0)  # do not wait for a backend that hangs
 
 
 if __name__ == "__main__":

@@ -45,11 +45,11 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     "full disk": ("Faulty", {}),
 }
 MOST_FILE = 1 << 20
-"""Bytes that a file may have where the disk is full."""
+"""The most bytes of a file on the full disk."""
 
 
 def serve(arguments: argparse.Namespace, folder: Path, variables: dict[str, str], *, full: bool = False) -> dict:
-    """What a server says that ran with these variables."""
+    """Run a server with these variables, and return its figures."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONNX_SUBGRAPH_")}
     environment |= {f"ONNX_SUBGRAPH_{name}": value for name, value in variables.items()}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), str(HERE), os.environ.get("PYTHONPATH")]))
@@ -80,7 +80,7 @@ def spread(ratios: list[float]) -> str:
 
 
 def ways(arguments: argparse.Namespace, folder: Path) -> str:
-    """The table of the ways."""
+    """The table of the ways to serve."""
     told: dict[str, list[dict]] = {name: [] for name in WAYS}
     order, draws = list(WAYS), random.Random(0)
     for number in range(arguments.rounds + 1):
@@ -125,7 +125,7 @@ def faults(arguments: argparse.Namespace, folder: Path) -> str:
 
 
 def register(folder: Path, kind: str) -> None:
-    """Make a backend known, as the package that brings it would."""
+    """Register a backend as its package would."""
     info = folder / "faulty_backends-1.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-backends\nVersion: 1\n")
@@ -133,7 +133,7 @@ def register(folder: Path, kind: str) -> None:
 
 
 def leaks(arguments: argparse.Namespace, folder: Path) -> str:
-    """The table of what grows."""
+    """The table of threads and open files."""
     rows = []
     for name, variables in WAYS.items():
         told = serve(arguments, folder, {**variables, "CACHE": str(folder / f"cache of {name}")} if variables else {})
@@ -144,11 +144,11 @@ def leaks(arguments: argparse.Namespace, folder: Path) -> str:
 
 HEAD = """# A server under the hook
 
-`python benchmarks/serving.py MODEL --axis {axis} --lengths {lengths} --requests {requests} --threads {threads}
---rounds {rounds} --failing {failing}`, {cores} cores:
-{name}, random lengths, {threads} threads, each with one request at a time. *plain* is onnxruntime; ratios are to plain in the
-same round, medians with the least and the most of the rounds. *first start* has an empty cache and prepares while it serves.
-*start* is from the start of the process to its first answer. Every answer was held against plain onnxruntime's.
+Made by `python benchmarks/serving.py MODEL --axis {axis} --lengths {lengths} --requests {requests} --threads {threads}
+--rounds {rounds} --failing {failing}` on {cores} cores with
+{name}, random lengths, {threads} threads, each with one request at a time. *plain* is onnxruntime. Ratios are to plain in the
+same round: the median, the least and the most of the rounds. *first start* has an empty cache and prepares while it serves.
+*start* is the time from the start of the process to its first answer. Every answer was compared with plain onnxruntime's.
 
 | way | p50 | p99 | all requests | first start: p50 / p99 | start s: first / later | peak memory | wrong / lost |
 |---|---:|---:|---:|---:|---:|---:|---:|
@@ -156,9 +156,10 @@ same round, medians with the least and the most of the rounds. *first start* has
 
 ## While a backend fails
 
-{failing} requests; OpenVINO is right for 200 runs, and then fails. *warnings* is how often the program was told, *threads* how
-many more it has in the end than plain. A backend that is wrong is found by the share of runs that is checked, {check} here; what
-came between was answered. At a restart without the backend, and on a full disk, onnxruntime runs the model.
+{failing} requests. OpenVINO is right for 200 runs, and then fails. *warnings* is the number of warnings to the program,
+*threads* the number of threads at the end beyond plain's. A wrong backend is found by the share of runs that is checked,
+{check} here; wrong answers before that are returned. At a restart without the backend, and on a full disk, onnxruntime runs the
+model.
 
 | the backend | wrong | lost | p50 / plain | p99 / plain | slowest / plain | warnings | threads |
 |---|---:|---:|---:|---:|---:|---:|---:|
@@ -175,10 +176,10 @@ came between was answered. At a restart without the backend, and on a full disk,
 
 
 def main() -> None:
-    """Measure, print, and write the page where one is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--axis", required=True, help="the dimension that is a length, as the inputs name it")
+    parser.add_argument("--axis", required=True, help="the name of the dimension that is a length")
     parser.add_argument("--lengths", default="4..512")
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=4)

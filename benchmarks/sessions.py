@@ -27,7 +27,7 @@ OURS = (
 
 
 def start(program: str, model: Path, cache: Path) -> tuple[float, str]:
-    """Seconds from the start of a Python process to its end, and what it printed."""
+    """Seconds from the start of a Python process to its end, and its output."""
     environment = {**os.environ, "ONNX_SUBGRAPH_CACHE": str(cache), "ONNX_SUBGRAPH_STRICT": "1"}
     begun = time.perf_counter()
     done = subprocess.run(
@@ -41,7 +41,7 @@ def row(model: Path, runs: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         first, said = start(OURS, model, cache)
-        start(OURS, model, cache)  # from here on the digest of the model file is remembered, too
+        start(OURS, model, cache)  # from now on the digest of the model file is cached too
         plain, ours, ratios = [], [], []
         for _ in range(runs):
             plain.append(start(PLAIN, model, cache)[0])
@@ -59,9 +59,9 @@ def row(model: Path, runs: int) -> str:
 
 HEAD = """# What a start costs
 
-`python benchmarks/sessions.py MODEL…`: seconds from the start of a Python process to its end, with one session made in it.
-*first* fuses, verifies and fills the cache; *second* finds the model there; the ratio is second to plain, the median of {runs}
-pairs taken in turn, with the least and the most.
+Made by `python benchmarks/sessions.py MODEL…`. Times are seconds from the start of a Python process to its end. The process makes
+one session. *first* fuses, verifies and fills the cache. *second* finds the model in the cache. The ratio is second to plain, the
+median of {runs} pairs taken in turn, with the least and the most.
 
 | model | MiB | fusions | plain s | first s | second s | second / plain |
 |---|---:|---:|---:|---:|---:|---:|
@@ -69,7 +69,7 @@ pairs taken in turn, with the least and the most.
 
 
 def main() -> None:
-    """Measure, print, and write the page where one is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--runs", type=int, default=5)

@@ -29,7 +29,7 @@ def held() -> float:
 
 
 def measured(model: Path, axis: str, lengths: list[int]) -> list[float]:
-    """Megabytes with the general model, and with each schedule more."""
+    """Megabytes with the general model, and after each further schedule."""
     with tempfile.TemporaryDirectory() as cache:
         session = StaticSession(model, settings=SessionSettings(cache=cache, strict=True))
         found = [held()]
@@ -49,7 +49,7 @@ def main() -> None:
     """Measure both ways, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--axis", required=True, help="the dimension that is a length, as the inputs name it")
+    parser.add_argument("--axis", required=True, help="the name of the dimension that is a length")
     parser.add_argument("--lengths", default="16,32,64,128")
     parser.add_argument("--way", choices=("own", "shared"))
     given = parser.parse_args()

@@ -36,23 +36,24 @@ LIMIT = 120.0
 BLOCK = 10
 """Graphs that a worker takes at a time."""
 ALARMS = ("false alarm", "doubted")
-"""What only verification finds."""
+"""Kinds of findings that need verification."""
 
 
 INTRODUCTION = """
-Random well-typed graphs of opsets 11 to 24, in which every third free dimension has an odd name (`N:1`, `?`), with instances of
-the built-in patterns and with traps planted in them, are fused as the library does it for a random target, without
-verification, and then judged by other means: onnx's checker; the inputs and outputs with their types and dimensions;
-onnxruntime with optimisation off, on up to three sets of feeds (other values, conditions turned and weights overridden, another
-symbolic size); onnx's reference evaluator in float64. What a result may differ by is measured on the original, with noise of a
-few units in the last place behind every result. Fusing may raise nothing and leave nothing for a second time; every fifth graph
-is fused twice, to the same bytes, and every tenth with verification, too, which may not call a right model wrong or undo a right
-rewrite. What random operators draw is, for this judge, the same in both models.
+The campaign makes random well-typed graphs of opsets 11 to 24. Every third free dimension has an odd name (`N:1`, `?`).
+Instances of the built-in patterns and traps are planted in the graphs. The library fuses each graph for a random target,
+without verification. Other means judge the result: onnx's checker; the inputs and outputs with their types and dimensions;
+onnxruntime with optimisation off, on up to three sets of feeds (other values, inverted conditions and overridden weights,
+another symbolic size); onnx's reference evaluator in float64. The allowed difference is measured on the original, with noise of
+a few units in the last place after every result. Fusing must raise no error, and a second run must find nothing to fuse. Every
+fifth graph is fused twice and must give the same bytes. Every tenth is also fused with verification, which must not call a
+right model wrong or undo a right rewrite. For the judge, random operators give the same values in both models.
 
-Some traps are set for verification itself, which these graphs are always fused with: random operators that draw upon the result
-of an instance or beside it; outputs that hardly depend on it, or not at all (times 1e-8, times zero, NaN, a threshold nobody
-reaches); and wrong patterns, which replace what they find by something else: in the open, behind the same, or in a branch that is
-not taken and a loop that makes no turn. What they did has to be undone. The digest is that of all fused files together.
+Some traps test verification, so their graphs are always fused with it: random operators that read the result of an instance or
+stand beside it; outputs that depend on it little or not at all (times 1e-8, times zero, NaN, a threshold that is never
+reached); and wrong patterns, which replace their match by something else. A wrong rewrite is visible in the outputs, or hidden
+behind such an output, or in a branch that is not taken or a loop without iterations. Verification must undo it. The digest
+covers all fused files.
 """
 
 
@@ -67,7 +68,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one graph. nodes: of the model before fusing. saved: the reduced model, where something was found."""
+    """The result of one graph. nodes: of the model before fusing. saved: the path of the reduced model, if there is a finding."""
 
     number: int
     trap: str
@@ -88,7 +89,7 @@ class Row:
 
 @dataclass
 class Sums:
-    """What the campaign came to."""
+    """The totals of the campaign."""
 
     graphs: int = 0
     nodes: int = 0
@@ -163,7 +164,7 @@ def _tried(seed: int, number: int) -> Trial:
 
 
 def _saved(tried: Trial, stem: Path) -> Path:
-    """The smallest model that shows the finding, its feeds and what was found, as files."""
+    """Save the smallest model with the finding, its feeds and the finding as files."""
     import numpy as np
     import onnx
 
@@ -174,7 +175,7 @@ def _saved(tried: Trial, stem: Path) -> Path:
         found = trial.attempt(case, random, verified=kind in ALARMS).finding
         return found is not None and found.kind == kind
 
-    # The names collide in it already; which patterns there are is the trap of the wrong ones.
+    # The model already has the name collision. Only the trap "wrong pattern" changes which patterns there are.
     case = replace(tried.case, trap=tried.case.trap if tried.case.trap == traps.WRONG else "")
     small = reduced(case, shows) if shows(case) else case
     onnx.save(small.model, stem.with_suffix(".onnx"))
@@ -188,7 +189,7 @@ def _saved(tried: Trial, stem: Path) -> Path:
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[Row]:
-    """The rows of the campaign in the order of their numbers, until the time is over."""
+    """The rows of the campaign in the order of their numbers, until the time limit."""
     tasks = [
         Task(arguments.seed, range(at, min(at + BLOCK, arguments.graphs)), arguments.findings)
         for at in range(0, arguments.graphs, BLOCK)
@@ -225,14 +226,18 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
         f"| graphs | {sums.graphs} |",
         f"| nodes in their main graphs | {sums.nodes} |",
         f"| planted instances | {sum(sums.planted.values())} |",
-        f"| … of so many of {len(library)} patterns | {len(set(sums.planted) & library)} |",
+        f"| different patterns among them, of {len(library)} | {len(set(sums.planted) & library)} |",
         f"| graphs in which something fused | {sums.fused} |",
         f"| rewrites | {sum(sums.patterns.values())} |",
-        f"| … of so many patterns | {len(set(sums.patterns) & library)} |",
+        f"| different patterns among them | {len(set(sums.patterns) & library)} |",
         f"| elements of outputs compared | {sums.judged} |",
-        f"| … that noise alone changes, and nothing can be said of | {sums.left} |",
-        *(f"| fused graphs compared by {way} | {count} |" for way, count in sorted(sums.ways.items()) if way != "not run"),
-        f"| fused graphs that onnxruntime does not run, as it does not run the original | {sums.ways['not run']} |",
+        f"| … not judged, because noise alone changes them | {sums.left} |",
+        *(
+            f"| fused graphs compared by {way.replace(' and the evaluator', ' only, since the evaluator')} | {count} |"
+            for way, count in sorted(sums.ways.items())
+            if way != "not run"
+        ),
+        f"| fused graphs that onnxruntime does not run, like their originals | {sums.ways['not run']} |",
         *(f"| verification said {verdict} | {count} |" for verdict, count in sorted(sums.verified.items())),
         f"| **wrong rewrites** | **{kinds['wrong'] + kinds['interface'] + kinds['changed']}** |",
         f"| **invalid models** | **{kinds['invalid']}** |",
@@ -240,9 +245,9 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
         f"| not repeatable, or not idempotent | {kinds['not repeatable'] + kinds['not idempotent']} |",
         f"| false alarms of verification | {kinds['false alarm']} |",
         f"| right rewrites that verification called wrong | {kinds['doubted']} |",
-        f"| right rewrites that verification undid, as nothing showed them to be right | {sums.unshown} |",
+        f"| right rewrites that verification undid, because it could not show them to be right | {sums.unshown} |",
         f"| rewrites of wrong patterns that verification undid | {sums.undone} |",
-        f"| **models called equivalent with a wrong pattern's rewrite in** | **{kinds['believed']}** |",
+        f"| **models called equivalent with a rewrite of a wrong pattern** | **{kinds['believed']}** |",
         f"| digest | `{sums.digest[:16]}` |",
         "",
         "| trap | planted in graphs |",
@@ -265,18 +270,18 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
 
 
 def _versions() -> str:
-    """What the figures depend on."""
+    """The versions that the figures depend on."""
     return ", ".join(f"{name} {version(name)}" for name in ("onnxruntime", "onnx", "onnx-ir", "numpy"))
 
 
 def main() -> int:
-    """Run the campaign; 1 where it found something."""
+    """Run the campaign; return 1 if it found something."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graphs", type=int, default=10_000, metavar="N", help="how many graphs (10000)")
+    parser.add_argument("--graphs", type=int, default=10_000, metavar="N", help="number of graphs (10000)")
     parser.add_argument("--seed", type=int, default=0, help="another seed is another campaign (0)")
     parser.add_argument("--graph", type=int, metavar="NUMBER", help="this graph only")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (2)")
-    parser.add_argument("--time-limit", type=float, default=0.0, metavar="SECONDS", help="begin no graph after so long")
+    parser.add_argument("--time-limit", type=float, default=0.0, metavar="SECONDS", help="start no graph after this time")
     parser.add_argument("--findings", type=Path, default=Path("build/soundness"), metavar="DIR", help="where models are saved")
     parser.add_argument("--write", action="store_true", help="write benchmarks/soundness.md")
     arguments = parser.parse_args()

@@ -27,7 +27,7 @@ import onnx.parser
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "startup.md"
 SET_CHILD_SUBREAPER = 36
-"""`PR_SET_CHILD_SUBREAPER` of Linux: who loses a parent becomes a child of this process."""
+"""`PR_SET_CHILD_SUBREAPER` of Linux: a process that loses its parent becomes a child of this process."""
 FLOOR = "floor"
 MANY = "fuse, many models"
 GELU = """
@@ -45,7 +45,7 @@ gelu (float[batch, {width}] x) => (float[batch, {width}] y)
 
 
 def make_models(folder: Path, count: int) -> list[Path]:
-    """Models of a GELU, five nodes each, of different widths."""
+    """Models of a GELU with five nodes each and different widths."""
     paths = [folder / f"gelu{width}.onnx" for width in range(8, 8 + count)]
     for width, path in enumerate(paths, 8):
         onnx.save(onnx.parser.parse_model(GELU.format(width=width)), path)
@@ -66,11 +66,11 @@ def commands(models: Sequence[Path], jobs: int) -> dict[str, list[str]]:
 
 
 def processor_time(command: Sequence[str]) -> float:
-    """Seconds of all processes that a command starts. Raises RuntimeError where it fails."""
+    """Seconds of all processes that a command starts. Raises RuntimeError if it fails."""
     before = _used()
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as where the tool is installed
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as in an installed tool
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)
@@ -86,7 +86,7 @@ def _used() -> float:
 
 
 def measured(wanted: Mapping[str, Sequence[str]], rounds: int) -> dict[str, list[float]]:
-    """The times of the commands, in turns; a first turn is not counted."""
+    """The times of the commands, which run in turn. The first turn is not counted."""
     found: dict[str, list[float]] = {name: [] for name in wanted}
     for turn in range(rounds + 1):
         for name, command in wanted.items():
@@ -97,7 +97,7 @@ def measured(wanted: Mapping[str, Sequence[str]], rounds: int) -> dict[str, list
 
 
 def rows(times: Mapping[str, Sequence[float]], models: int) -> list[list[str]]:
-    """What is shown of each command: its name, the seconds, the ratio to the floor, and the seconds for each model."""
+    """The rows of the table: name of the command, seconds, ratio to the floor, seconds per model."""
     shown = []
     for name, seconds in times.items():
         middle = statistics.median(seconds)
@@ -112,9 +112,9 @@ def page(shown: Sequence[Sequence[str]], models: int, jobs: int) -> str:
     lines = [
         "# The start of the tool",
         "",
-        "Medians of processor time, of all processes that a command starts, in seconds, and of the ratio to the floor,",
-        "measured in turn with it. The floor is a bare interpreter that imports numpy, onnx and onnxruntime and opens a",
-        f"session. A model is a GELU of five nodes; many are {models} of them, with `-j {jobs}`. `fuse` proves each.",
+        "Processor time of all processes that a command starts, in seconds, and its ratio to the floor: medians. All",
+        "commands run in turn. The floor is a bare interpreter that imports numpy, onnx and onnxruntime and opens a session.",
+        f"A model is a GELU of five nodes. *many models* are {models} of them, with `-j {jobs}`. `fuse` verifies each.",
         "",
         f"    python benchmarks/startup.py --write   # {os.cpu_count()} processors",
         "",
@@ -126,7 +126,7 @@ def page(shown: Sequence[Sequence[str]], models: int, jobs: int) -> str:
 
 
 def main() -> int:
-    """Measure, print, and write the page where that was asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="runs of each command that count (default: 5)")
     parser.add_argument("--models", type=int, default=300, help="how many models are many (default: 300)")

@@ -31,11 +31,11 @@ from onnx_subgraph.verification.sizes import assignments
 VARIANTS = ("fused", "static", "replay")
 
 SECONDS, MOST_RUNS = 8.0, 400
-"""A model that is quick runs more rounds than are asked for: as many as take so long, and no more than so many."""
+"""A quick model runs more rounds than asked: as many as fit into this many seconds, up to a maximum."""
 
 
 def feeds_of(path: Path, said: dict[str, int]) -> dict[str, np.ndarray]:
-    """Inputs that fit, at the first sizes that the model runs with. said: dimension → size that it is to have."""
+    """Inputs at the first sizes that the model runs with. said: dimension → required size."""
     model = load(path)
     infer_shapes(model)
     plain = onnxruntime.InferenceSession(path)
@@ -43,10 +43,10 @@ def feeds_of(path: Path, said: dict[str, int]) -> dict[str, np.ndarray]:
         feeds = draw_feeds(model, {**sizes, **said}, 0)
         try:
             plain.run(None, feeds)
-        except Exception:  # sizes that this model does not take; the next may do
+        except Exception:  # the model does not run at these sizes; try the next
             continue
         return feeds
-    raise SystemExit(f"{path}: no feeds were found that it runs on")
+    raise SystemExit(f"{path}: it runs on none of the feeds that were tried")
 
 
 def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...], said: dict[str, int]) -> str:
@@ -84,7 +84,7 @@ def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...],
     begun = time.perf_counter()
     while len(seconds["plain"]) < runs or (time.perf_counter() - begun < SECONDS and len(seconds["plain"]) < MOST_RUNS):
         for name, run in variants.items():
-            run()  # what the others left in the caches of the processor is not this one's fault
+            run()  # not timed: the caches still hold the data of the others
             at = clock()
             run()
             seconds[name].append(clock() - at)
@@ -99,11 +99,11 @@ def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...],
 
 HEAD = """# Static schedules beside plain onnxruntime
 
-`python benchmarks/static.py MODEL…`: seconds of a run as a ratio to plain onnxruntime {version} with all its optimisation: the
-median of {runs} to {most} rounds in which all take turns (with the first and the ninth decile), {threads} thread. *fused* is the
-general model of `InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with reused buffers. Below 1 is
-faster. With one thread it is processor time. Models with a cache of keys and values run one token after 63,
-`--size seq=1 --size past=63 --size batch=1`.{skipped}
+Made by `python benchmarks/static.py MODEL…`. Numbers are ratios of a run's seconds to plain onnxruntime {version} with all its
+optimisations: the median of {runs} to {most} rounds in which all take turns (with the first and the ninth decile), {threads}
+thread. Below 1 is faster. *fused* is the general model of `InferenceSession`, *static* the schedule of a `StaticSession`,
+*replay* the same with reused buffers. Times of one thread are processor time. Models with a cache of keys and values run one
+token after 63, `--size seq=1 --size past=63 --size batch=1`.{skipped}
 
 | model | inputs | plain ms | fused | static | replay |
 |---|---|---:|---:|---:|---:|
@@ -111,7 +111,7 @@ faster. With one thread it is processor time. Models with a cache of keys and va
 
 
 def main() -> None:
-    """Measure, print, and write the page where one is asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--runs", type=int, default=40)

@@ -19,7 +19,7 @@ from onnx_subgraph.timing.turns import BLOCKS, Ratio, ratio, take_turns
 __all__ = ["BLOCKS", "QUANTILE", "Ratio", "open_session", "quartiles", "ratio", "seconds_of_runs", "seconds_of_ways"]
 
 QUANTILE = 0.25
-"""Of the times of a model: what else the machine does can only lengthen a run."""
+"""The lower quartile of a model's times, because other work on the machine can only make a run longer."""
 
 
 def open_session(path: Path, threads: int, libraries: Sequence[Path] = ()) -> onnxruntime.InferenceSession:
@@ -27,7 +27,7 @@ def open_session(path: Path, threads: int, libraries: Sequence[Path] = ()) -> on
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads leave the cores to the next session
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # its idle threads free the cores for the next session
     for library in libraries:
         options.register_custom_ops_library(str(library))
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -38,18 +38,18 @@ def seconds_of_runs(
 ) -> dict[str, list[float]]:
     """Seconds of each run, all sessions in turn, until the budget is spent.
 
-    budget: seconds, of the wall clock. threads: of each session; with one, a run's seconds are processor time of the process.
+    budget: wall-clock seconds. threads: of each session. With one thread, times are processor time of the process.
     """
     return seconds_of_ways({name: partial(session.run, None, feeds) for name, session in sessions.items()}, budget, threads)
 
 
 def seconds_of_ways(ways: Mapping[str, Callable[[], object]], budget: float, threads: int) -> dict[str, list[float]]:
-    """As `seconds_of_runs`, of whatever runs a model."""
+    """As `seconds_of_runs`, for any callable that runs a model."""
     return take_turns(ways, budget, time.process_time if threads == 1 else time.perf_counter)
 
 
 def quartiles(some: Sequence[float], others: Sequence[float]) -> Ratio:
-    """The times `some` over the times `others`: of the lower quartiles of all runs, and the least and most of those of parts."""
+    """The ratio of the lower quartiles of `some` and `others`, for all runs, and the least and the most of parts of the runs."""
     pairs = zip(np.array_split(some, BLOCKS), np.array_split(others, BLOCKS), strict=True)
     blocks = [float(np.quantile(a, QUANTILE) / np.quantile(b, QUANTILE)) for a, b in pairs if a.size and b.size]
     return Ratio(float(np.quantile(some, QUANTILE) / np.quantile(others, QUANTILE)), min(blocks), max(blocks))

@@ -34,12 +34,12 @@ NETWORKS = ("whisper_tiny_encoder.ts17", "bert_base.ts14")
 MADE = "chain"
 """The model of 2.5 GB: blocks of LayerNormalization and GELU around products."""
 LIMIT = 900.0
-"""Seconds that a tool may take."""
+"""The time limit of a tool in seconds."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model to fuse. known: what the optimizer of transformers has to be told of it."""
+    """A model to fuse. known: options of the transformers optimizer."""
 
     name: str
     path: Path
@@ -47,12 +47,12 @@ class Model:
 
     @property
     def files(self) -> list[Path]:
-        """The model, and the data beside it."""
+        """Bytes of the model and of the data file beside it."""
         return [file for file in (self.path, self.path.with_name(f"{self.path.name}.data")) if file.exists()]
 
 
 def models(options: argparse.Namespace, folder: Path) -> Iterator[Model]:
-    """The models, each made when it is wanted."""
+    """The models, each made when it is needed."""
 
     def wanted(name: str) -> bool:
         return any(fnmatch.fnmatch(name, pattern) for pattern in options.models)
@@ -73,7 +73,7 @@ def models(options: argparse.Namespace, folder: Path) -> Iterator[Model]:
 def commands(model: Model, peers: Path | None) -> dict[str, list[str]]:
     """The command of each tool, run in an empty folder."""
     external = len(model.files) > 1
-    made = str(model.path.with_name("made.onnx")) if external else "made.onnx"  # beside its data, which stays where it is
+    made = str(model.path.with_name("made.onnx")) if external else "made.onnx"  # beside its data, which is not moved
     ours = [sys.executable, "-m", "onnx_subgraph", "fuse", str(model.path), "-o", made]
     given = (model.path, "made.onnx", external, model.known)
     theirs = {peer: peer_command(peers, peer, *given) for peer in PEERS} if peers is not None else {}
@@ -81,7 +81,7 @@ def commands(model: Model, peers: Path | None) -> dict[str, list[str]]:
 
 
 def run(command: Sequence[str]) -> Run:
-    """What one run took."""
+    """The resources that one run took."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+b") as said:
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent)} if "onnx_subgraph" in command else dict(os.environ)
         start = time.perf_counter()
@@ -101,7 +101,7 @@ def run(command: Sequence[str]) -> Run:
 
 
 def _waited(pid: int, limit: float) -> tuple[int, int, object]:
-    """What the system says of a process that ended, its own children included. Raises TimeoutError."""
+    """The resources that an ended process and its children used. Raises TimeoutError."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         found = os.wait4(pid, os.WNOHANG)
@@ -112,7 +112,7 @@ def _waited(pid: int, limit: float) -> tuple[int, int, object]:
 
 
 def measured(model: Model, peers: Path | None, rounds: int) -> Row:
-    """All tools in turn, and once before that what is not counted: a file is in the cache of the system afterwards."""
+    """All tools in turn. A first turn is not counted; it brings the files into the cache of the system."""
     tools = commands(model, peers)
     runs: dict[str, list[Run]] = {name: [] for name in tools}
     for turn in range(rounds + 1):
@@ -126,13 +126,13 @@ def measured(model: Model, peers: Path | None, rounds: int) -> Row:
 
 
 def main() -> int:
-    """Measure, print, and write the page where that was asked for."""
+    """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", type=Path, metavar="PYTHON", help="the interpreter of an environment with the peers")
     parser.add_argument("--corpus", type=Path, help="a folder of graphs with materialize.py")
     parser.add_argument("--folder", type=Path, help="a folder of published models, NAME.onnx")
     parser.add_argument("--models", nargs="+", default=["*"], help="names of models, with wildcards")
-    parser.add_argument("--gigabytes", type=float, default=2.5, help="size of the model that is made (default: 2.5)")
+    parser.add_argument("--gigabytes", type=float, default=2.5, help="size of the generated model (default: 2.5)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each tool that count (default: 3)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     options = parser.parse_args()

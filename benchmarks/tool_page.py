@@ -12,7 +12,7 @@ OURS = "fuse"
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a tool took: seconds of processor time, seconds, MB at its peak. failure: why it made no model, or ""."""
+    """One run of a tool: seconds of processor time, seconds, peak memory in MB. failure: why it made no model, or ""."""
 
     processor: float
     wall: float
@@ -22,7 +22,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """The runs of all tools on one model, in turns. size: bytes of the model and its data."""
+    """The runs of all tools on one model, in turn. size: bytes of the model and its data."""
 
     model: str
     size: int
@@ -33,7 +33,7 @@ class Row:
         return statistics.median(map(of, self.runs[tool]))
 
     def ratio(self, tool: str, of: Callable[[Run], float]) -> float:
-        """Ours over theirs, run by run: the median."""
+        """The median of the ratios of our runs to theirs."""
         pairs = zip(self.runs[OURS], self.runs[tool], strict=True)
         return statistics.median(of(ours) / of(theirs) for ours, theirs in pairs)
 
@@ -62,10 +62,10 @@ def page(rows: Sequence[Row]) -> str:
     lines = [
         "# The tool itself",
         "",
-        "What `fuse` takes to fuse a model, to prove it and to write it, beside other tools, which prove nothing. Seconds and",
-        "MB are those of `fuse` (medians). A peer's cell is `fuse` over the peer: processor time / time / peak memory; below 1",
-        "`fuse` takes less. Of a model with its weights in a file beside it `fuse` leaves them there, the",
-        "others write them again.",
+        "The time and memory of `fuse` to fuse, verify and write a model, compared with other tools, which verify nothing.",
+        "Seconds and MB are those of `fuse` (medians). A peer's cell is `fuse` divided by the peer: processor time / time /",
+        "peak memory. Below 1, `fuse` takes less. If the weights are in a separate file, `fuse` leaves them there; the others",
+        "write them again.",
         "",
         f"    python benchmarks/tool.py --peers PYTHON --corpus CORPUS --folder FOLDER --write   # {os.cpu_count()} processors",
         "",

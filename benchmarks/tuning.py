@@ -51,11 +51,11 @@ WAYS = ("tuned", "kernels, bf16", "OpenVINO, float32", "OpenVINO")
 PREFACE = """\
 # Tuned within an accuracy
 
-Made by `python benchmarks/tuning.py CORPUS --write` with onnxruntime {version} on {processor}, as many threads as a
-session takes. Every output of a tuned model is within {accuracy:g} of a float64 evaluation, as a share of its largest element;
-each engine was held to that, too. Ratios are times over the original's in onnxruntime, with the least and most of five parts of
-the run. *Kernels, bf16* is `fuse --target native --numerics bf16`; OpenVINO reads the original, held to float32 or as it comes.
-Errors are distances from float64.
+Made by `python benchmarks/tuning.py CORPUS --write` with onnxruntime {version} on {processor}, with the default number of
+threads. Every output of a tuned model is within {accuracy:g} of a float64 evaluation, as a share of its largest element. This
+limit holds for each engine too. Ratios are times divided by the original's in onnxruntime, with the least and most of five
+parts of the run. *Kernels, bf16* is `fuse --target native --numerics bf16`. OpenVINO runs the original, in float32 or in the
+precision that it chooses. Errors are differences from float64.
 """
 REAL = """
 The models are the 47 of [real_models.md](real_models.md), on one set of feeds that fits each. Models that can't be evaluated in
@@ -65,7 +65,7 @@ float64, where nothing is said of errors, were tuned in float32. Not timed: {fai
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one model. ratios, errors: of each of `WAYS`, and errors of the original."""
+    """The result for one model. ratios, errors: of each of `WAYS`, and errors of the original."""
 
     name: str
     milliseconds: float
@@ -134,15 +134,15 @@ def measured(task: Task, accuracy: float, budget: float, sources: Path | None) -
 
 
 def chosen(found: Tuning) -> str:
-    """The way, in words."""
+    """The chosen way as text."""
     if found.backend:
         return found.backend
     rounded = "" if found.rounded is None else f", {found.numerics} in {len(found.rounded)} products"
-    return f"{found.target}{rounded}" if found.whole is not None else "left as it is"
+    return f"{found.target}{rounded}" if found.whole is not None else "not changed"
 
 
 def _errors(original: Path, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The largest distance of any output from float64, by that output's largest element; nothing where that can't be had."""
+    """The largest difference of an output from float64, relative to its largest element; none without a float64 evaluation."""
     try:
         truth = evaluate(onnx.load(original), feeds)
     except UnknownError as why:
@@ -158,7 +158,7 @@ def _errors(original: Path, feeds: Mapping[str, Any], outputs: Mapping[str, Any]
 
 
 def processor() -> str:
-    """What the pages are made on."""
+    """The machine of the page, as text."""
     return f"{os.cpu_count()} cores of an {machine('CPUExecutionProvider')['processor']} ({kernels.describe().used})"
 
 

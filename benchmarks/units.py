@@ -17,7 +17,7 @@ OURS = "onnx_subgraph"
 
 UNITS = ("layer_norm", "rms_norm", "gelu", "gelu_tanh", "quick_gelu", "silu", "hardswish", "hardsigmoid", "batch_norm", "relu",
          "group_norm", "attention")  # fmt: skip
-"""The columns that are judged, in order; `gelu` is the erf form, `relu` means a Relu or Relu6 inside a convolution."""
+"""The counted units, in the order of the columns. `gelu` is the erf form, `relu` a Relu or Relu6 in a convolution."""
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "layer_norm": ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"),
@@ -37,12 +37,12 @@ OWN = (
     ("gelu", "gelu"), ("geglu", "gelu"), ("hard-swish", "hardswish"), ("hard-sigmoid", "hardsigmoid"),
     ("silu", "silu"), ("swish", "silu"), ("swiglu", "silu"), ("swi-glu", "silu"), ("attention", "attention"),
 )  # fmt: skip
-"""A part of a pattern's id, the first that fits, and the unit that such a pattern, and its operator in our own domain, holds."""
+"""Part of a pattern's id → the unit of the pattern and of its operator in our own domain. The first part that fits counts."""
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """Every node of a model with what it takes to look around it. Names are scoped by graph, so nested names never clash."""
+    """All nodes of one graph, with the producer and the consumers of each name. Names in nested graphs are separate."""
 
     nodes: tuple[onnx.NodeProto, ...]
     producer: Mapping[str, onnx.NodeProto]
@@ -50,7 +50,7 @@ class Graphs:
 
 
 def scopes(model: onnx.ModelProto) -> Iterator[Graphs]:
-    """The main graph, every nested body and every function that is not a fused operator of ours, one after the other."""
+    """The main graph, every nested body, and every function that is not one of our fused operators."""
     waiting: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *(f for f in model.functions if f.domain != OURS)]
     while waiting:
         graph = waiting.pop()
@@ -64,7 +64,7 @@ def scopes(model: onnx.ModelProto) -> Iterator[Graphs]:
 
 
 def count(model: onnx.ModelProto) -> Counter[str]:
-    """How often each unit stands in `model` as one operator; `batch_norm_left` is counted too."""
+    """Unit → its number in `model` as one operator. Also counts `batch_norm_left`."""
     found: Counter[str] = Counter()
     for scope in scopes(model):
         for node in scope.nodes:
@@ -73,10 +73,10 @@ def count(model: onnx.ModelProto) -> Counter[str]:
 
 
 def spelled(model: onnx.ModelProto) -> Counter[str]:
-    """How often each unit stands in an exported `model` at all, one operator or spelled out: an exporter may merge equal calls.
+    """Unit → its number in an exported `model`, as one operator or written out. An exporter may merge equal calls.
 
-    Counted by what no spelling can do without: an Erf is a GELU, a Sigmoid of x that is multiplied with x a SiLU (a scaled x:
-    QuickGELU). `relu` counts the activations that stand behind a convolution and so can become part of it.
+    Each unit is counted by an operator that all its forms have: an Erf is a GELU, a Sigmoid of x multiplied by x is a SiLU (of a
+    scaled x: QuickGELU). `relu` counts the activations that follow a convolution and can become part of it.
     """
     found = count(model)
     found["batch_norm"] = found.pop("batch_norm_left", 0)
@@ -92,7 +92,7 @@ def spelled(model: onnx.ModelProto) -> Counter[str]:
 
 
 def operators(model: onnx.ModelProto) -> Counter[str]:
-    """Operators by qualified name, nested bodies and functions included, the bodies of our own fused operators excluded."""
+    """Operators by qualified name, with those of nested bodies and functions, without the bodies of our own fused operators."""
     default = ("", "ai.onnx")
     return Counter(
         n.op_type if n.domain in default else f"{n.domain}.{n.op_type}" for scope in scopes(model) for n in scope.nodes
@@ -100,7 +100,7 @@ def operators(model: onnx.ModelProto) -> Counter[str]:
 
 
 def unit_of_pattern(identifier: str) -> str | None:
-    """The unit that a pattern is about, by its id; None for patterns about something else."""
+    """The unit of a pattern, by its id; None if it is about something else."""
     if identifier.startswith("conv") and any(part in identifier for part in ("relu", "activation", "clip", "residual")):
         return "relu"
     if "batch-norm" in identifier:

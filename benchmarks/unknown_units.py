@@ -16,7 +16,7 @@ WIDTH, HEADS, LAYERS = 64, 4, 3
 
 
 class SquaredReluGate(nn.Module):
-    """relu(a)² · b of the two halves of x."""
+    """relu(a)² · b for the two halves of x."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a, b = x.chunk(2, -1)
@@ -91,7 +91,7 @@ class TanhExp(nn.Module):
 
 
 class GatedResidual(nn.Module):
-    """σ(g) · x + (1 - σ(g)) · y of three parts of its input."""
+    """σ(g) · x + (1 - σ(g)) · y for three parts of its input."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         g, a, b = x.chunk(3, -1)
@@ -100,7 +100,7 @@ class GatedResidual(nn.Module):
 
 
 class Heads(nn.Module):
-    """Attention over heads of projected queries, keys and values, which come side by side."""
+    """Attention over heads; the projected queries, keys and values are in one tensor."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
@@ -158,11 +158,11 @@ UNITS: dict[str, tuple[Callable[[], nn.Module], int, int]] = {
     "cosine-attention": (CosineAttention, 3, 1),
     "linear-attention": (LinearAttention, 3, 1),
 }
-"""Name → the unit, and how many times `WIDTH` wide it reads and gives."""
+"""Name → the unit, and the widths of its input and output in multiples of `WIDTH`."""
 
 
 class Layer(nn.Module):
-    """x + W₂ unit(W₁ norm(x)), then a GELU layer, which the catalogue knows."""
+    """x + W₂ unit(W₁ norm(x)), then a GELU layer, which the catalogue covers."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ def _lacks_import(model: onnx.ModelProto) -> bool:
 
 
 def _is_early(model: onnx.ModelProto) -> bool:
-    """LayerNormalization before opset 17: onnxruntime has one of its own under the standard's name."""
+    """LayerNormalization before opset 17: onnxruntime has its own operator of this name."""
     opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
     return opset < 17 and any(n.op_type == "LayerNormalization" and n.domain in ("", "ai.onnx") for n in model.graph.node)
 

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Outcome(Generic[Task, Result]):
-    """What became of a task: `result`, or `failure` in words (the traceback, the signal, the time limit)."""
+    """The outcome of a task: `result`, or `failure` as text (the traceback, the signal, the time limit)."""
 
     task: Task
     result: Result | None
@@ -31,7 +31,7 @@ class Outcome(Generic[Task, Result]):
 def run(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int = 1, limit: float = 60.0, fresh: bool = False
 ) -> Iterator[Outcome[Task, Result]]:
-    """Outcomes in the order of `tasks`; `function` is importable, tasks and results cross a process border.
+    """Outcomes in the order of `tasks`. `function` must be importable; tasks and results are pickled.
 
     jobs: workers at a time. limit: seconds for one task. fresh: a new process for every task.
     """
@@ -78,7 +78,7 @@ class _Worker:
         return Outcome(task, result, failure)
 
     def stop(self) -> None:
-        """End the process; harmless when it has ended."""
+        """End the process, if it has not ended."""
         if self.process.is_alive():
             self.process.kill()
         self.process.join()

@@ -9,7 +9,7 @@ import onnx
 
 
 def relative_error(found: np.ndarray, reference: np.ndarray) -> float:
-    """The largest difference over the largest magnitude of `reference`; infinite for another shape or other non-finite places."""
+    """The largest difference over the largest magnitude of `reference`; infinite if shapes or non-finite elements differ."""
     if found.shape != reference.shape:
         return float("inf")
     a, b = found.astype(np.float64), reference.astype(np.float64)
@@ -20,7 +20,7 @@ def relative_error(found: np.ndarray, reference: np.ndarray) -> float:
 
 
 def complaint_of_checker(original: Path, written: Path) -> str:
-    """What onnx's checker holds against the written model and not against the original; "" when nothing."""
+    """The error of onnx's checker on the written model, if it accepts the original; "" if there is none."""
     if _complaint(original):
         return ""
     return _complaint(written)
@@ -29,6 +29,6 @@ def complaint_of_checker(original: Path, written: Path) -> str:
 def _complaint(path: Path) -> str:
     try:
         onnx.checker.check_model(str(path))
-    except Exception as error:  # the checker raises its own, and onnx's C++ side others
+    except Exception as error:  # the checker has its own errors, and onnx's C++ code others
         return str(error).strip().splitlines()[0][:200] or type(error).__name__
     return ""

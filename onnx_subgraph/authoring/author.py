@@ -76,7 +76,7 @@ def new_pattern(
                 return authored
     if best is None:
         raise UsageError(
-            "no example can be written: the shapes of what it reads are not known",
+            "no example can be written: the shapes of its inputs are not known",
             hint="choose other nodes, or export the model with shapes",
         )
     return best

@@ -66,7 +66,7 @@ def write_pack(folder: Path, name: str) -> tuple[Path, ...]:
     Raises UsageError for a name that is none, and a folder that has something in it; OSError where it can't be written.
     """
     if not NAME.fullmatch(name):
-        hint = "use small letters, digits and -, as in my-pack; --name says another one than the folder has"
+        hint = "use small letters, digits and -, as in my-pack; --name gives another name than the folder's"
         raise UsageError(f"{name!r} can't be the name of a pack", hint=hint)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is there already, and is not overwritten", hint="name a new folder")

@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     show_default="what the runtime takes by itself",
     help="Threads of each session.",
 )
-@click.option("--budget", type=click.FloatRange(min=0), default=10.0, metavar="SECONDS", help="How long all run, together.")
+@click.option(
+    "--budget", type=click.FloatRange(min=0), default=10.0, metavar="SECONDS", help="The time to run all models, in total."
+)
 @click.option(
     "--dim",
     "sizes",
@@ -228,9 +230,7 @@ def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str],
     output = folder / f"{model.stem}.fused.onnx"
     result = fuse(model, output, load_patterns(), options, say)
     if result.output is None:
-        raise UsageError(
-            f"{model}: what fuse makes of it is not written ({result.verdict.verdict})", hint=f"onnx-subgraph fuse {model}"
-        )
+        raise UsageError(f"{model}: fuse writes no model ({result.verdict.verdict})", hint=f"onnx-subgraph fuse {model}")
     return [] if result.unchanged else [result.output]
 
 

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from onnx_subgraph.result import FuseResult
 
 
-@click.command(short_help="Say what matched, what nearly did, and why not.")
+@click.command(short_help="Show matches and near matches, with the reasons.")
 @model_argument
 @click.argument("pattern", required=False, shell_complete=complete_ids)
-@click.option("--node", metavar="NAME", help="Only what has to do with the node of this name.")
+@click.option("--node", metavar="NAME", help="Show only what concerns the node of this name.")
 @patterns_option
 @libraries_option
 @prefer_option
 @constant_initializers_option
-@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to look at at a time.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to explain at a time.")
 @executor_option
 @time_limit_option
 @page_option("the places where a pattern came nearest, the lines that matched there, and the line that fails")
@@ -66,11 +66,11 @@ def explain(
     report: Path | None,
     as_json: bool,
 ) -> int:
-    """Say what matched in MODEL, what nearly did, why it did not, and what would have to change.
+    """Show the matches in MODEL, and the near matches with the reason and the change that would help.
 
-    MODEL is a file; of the models of a folder, a glob or a list, @FILE, each is explained, and a table sums them up. Without
-    PATTERN and --node it tells of what came most of the way to a match, with PATTERN of what came furthest; with --node, and with
-    --json, of all.
+    MODEL is a file, a folder of models, a glob, or a list, @FILE; a table then summarizes the models. Without PATTERN and
+    --node it shows the patterns that came closest to a match; with PATTERN, the places where it came furthest; with --node or
+    --json, all.
     """
     check_executor(executor, jobs)
     pages = plan_pages(models.paths, report, (), models.below, several=models.several)

@@ -74,19 +74,19 @@ from onnx_subgraph.errors import UsageError
     "assumed",
     multiple=True,
     metavar="EP",
-    help="A provider that this machine lacks: fuse into operators that it loads according to a table, and run "
-    "nothing on it. May be repeated; without --provider nothing is run at all.",
+    help="A provider that this machine does not have: fuse into operators that it loads according to a table, and run "
+    "nothing on it. Without --provider nothing is run at all. May be repeated.",
 )
 @prefer_option
 @beside_options
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
-@click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
+@click.option("--strict", is_flag=True, help="If a fusion is wrong, write nothing instead of undoing it; exit code 1.")
 @click.option("--sites", is_flag=True, help="Check each fusion alone against float64, on its values in the model, and show all.")
 @click.option(
     "--sites-only",
     is_flag=True,
-    help="Check each fusion alone on drawn values, and do not run the model: for one that is larger than memory. Leaves out "
-    "other changes, which only a run can verify.",
+    help="For a model larger than memory: check each fusion alone on drawn values, and do not run the model. Makes no other "
+    "changes, since only a run can verify them.",
 )
 @fix_overflows_option
 @click.option(
@@ -96,7 +96,7 @@ from onnx_subgraph.errors import UsageError
 )
 @libraries_option
 @feeds_options
-@click.option("--bench", is_flag=True, help="Time what is written beside MODEL, and show it; `bench` says more.")
+@click.option("--bench", is_flag=True, help="Compare the time of the output with that of MODEL; `bench` shows more.")
 @tune_options
 @click.option(
     "--opset",
@@ -178,12 +178,12 @@ def fuse(
     wanted = Wanted(expect, write_expect, junit, summary, annotations)
     wanted.check((*models.paths, *outputs, *filter(None, pages)))
     if no_verify and (strict or sites):
-        raise UsageError("--no-verify leaves nothing for --strict and --sites to look at", hint="leave out --no-verify")
+        raise UsageError("--strict and --sites need verification, which --no-verify turns off", hint="leave out --no-verify")
     if sites_only and tune:
         raise UsageError("--sites-only does not run the model, and does not go with --tune", hint="leave one of the two out")
     if bench and (dry_run or jobs > 1 or executor):
         raise UsageError(
-            "--bench times what is written, on a machine that does nothing else: it goes with neither --dry-run nor -j",
+            "--bench times the written model and nothing else: it excludes --dry-run and -j",
             hint=f"`onnx-subgraph bench {models.paths[0]}` writes nothing",
         )
     check_executor(executor, jobs)
@@ -230,7 +230,7 @@ def fuse(
     tuner = Tuner(tune, tune_budget, tuned, backends, lambda line: click.echo(line, err=True))
     tuner.check(jobs, options)
     if executor and tune:
-        raise UsageError("--tune measures on this machine, which does nothing else", hint="leave --executor out")
+        raise UsageError("--tune needs this machine for itself", hint="leave --executor out")
     tasks = [
         Task(model, path, patterns, tuner.known(model, options), section, wanted.measured, time_limit, tuner.measure)
         for model, path, section in zip(models.paths, outputs, sections, strict=True)
@@ -268,7 +268,7 @@ def _left(models: Models, output: Path | None, output_dir: Path | None) -> Model
     elif output is None:
         models = models.only(without_own(models.paths, say))
     if not models.named:
-        raise UsageError("no model is left to fuse: earlier runs have written all that was found", hint="name other models")
+        raise UsageError("no model is left to fuse: earlier runs wrote all models that were found", hint="name other models")
     return models
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 
-@click.command(short_help="Let this Python environment heed ONNX_SUBGRAPH_BACKEND.")
-@click.option("--install", "action", flag_value="install", help="Put the hook into this Python environment.")
-@click.option("--uninstall", "action", flag_value="uninstall", help="Take it out again.")
+@click.command(short_help="Let programs of this environment use ONNX_SUBGRAPH_BACKEND.")
+@click.option("--install", "action", flag_value="install", help="Install the hook in this Python environment.")
+@click.option("--uninstall", "action", flag_value="uninstall", help="Remove the hook.")
 def hook(action: str | None) -> int:
     """Say whether the hook is installed in this Python environment; install or remove it.
 

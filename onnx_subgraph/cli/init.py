@@ -9,7 +9,7 @@ import click
 from onnx_subgraph.cli.options import json_option
 
 
-@click.command(short_help="Write a pack of patterns to begin with.")
+@click.command(short_help="Write a new pack of patterns.")
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--name", metavar="NAME", show_default="the name of the folder", help="The name of the pack: my-pack.")
 @json_option
@@ -26,7 +26,7 @@ def init(folder: Path, name: str | None, as_json: bool) -> int:
     try:
         files = write_pack(folder, name)
     except OSError as error:
-        raise UsageError(f"{folder} can't be written: {error.strerror or error}", hint="name a folder that can") from error
+        raise UsageError(f"{folder} can't be written: {error.strerror or error}", hint="name another folder") from error
     package = folder / name.replace("-", "_")
     if as_json:
         show_json({"name": name, "files": [str(path) for path in files]})

@@ -10,7 +10,7 @@ from onnx_subgraph.cli.options import json_option, quiet_option, verbose_option
 from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
 
 
-@click.command(short_help="Put engines and fused functions back as ordinary nodes.")
+@click.command(short_help="Restore the nodes of engines and fused functions.")
 @click.argument("model", type=MODEL)
 @click.option(
     "-o",

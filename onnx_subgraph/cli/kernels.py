@@ -10,7 +10,7 @@ from onnx_subgraph.cli.options import json_option
 from onnx_subgraph.errors import UsageError
 
 
-@click.command(short_help="Say where the library of kernels is, copy it, or build one of your own.")
+@click.command(short_help="Show the library of kernels, copy it, or build your own.")
 @click.option(
     "--copy",
     "folder",
@@ -26,10 +26,16 @@ from onnx_subgraph.errors import UsageError
     metavar="FILE.c",
     help="Build your own library of custom operators, with the same compiler and kernels/ort.h. May be repeated.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="LIBRARY", help="What --compile writes.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="LIBRARY",
+    help="The library that --compile writes.",
+)
 @json_option
 def kernels(folder: Path | None, sources: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
-    """Say where the library of kernels is, which operators and instruction sets it has, and which one is used here.
+    """Show where the library of kernels is, its operators and instruction sets, and the instruction set that is used here.
 
     The first use builds it, with the system's C compiler or the one of the package ziglang. A session loads it with
     SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512 limits the instruction set, amx

@@ -11,7 +11,7 @@ from onnx_subgraph.cli.models import Models, models_argument
 from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_option, verbose_option
 
 
-@click.command(short_help="Find what models repeat and no pattern covers.")
+@click.command(short_help="Find repeated subgraphs that no pattern covers.")
 @models_argument
 @patterns_option
 @click.option(

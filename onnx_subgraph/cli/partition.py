@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME",
     help="The backend that runs the regions: onnxruntime, openvino, static, reference, one that a package "
-    "registers, or a .yaml that declares one. May be repeated: each is asked in turn about the nodes that "
-    "those before it have left.",
+    "registers, or a .yaml that declares one. May be repeated: each one gets the nodes that the ones before "
+    "it left.",
 )
 @click.option(
     "-o",
@@ -76,7 +76,13 @@ if TYPE_CHECKING:
     metavar="OP,…",
     help="Operators, or names of nodes, that may be in a region; * matches any characters. Default: all. May be repeated.",
 )
-@click.option("--deny", type=identifiers, multiple=True, metavar="OP,…", help="Those that may not. May be repeated.")
+@click.option(
+    "--deny",
+    type=identifiers,
+    multiple=True,
+    metavar="OP,…",
+    help="Operators, or names of nodes, that may not be in a region. May be repeated.",
+)
 @click.option(
     "--gain",
     type=click.FloatRange(min=0),
@@ -151,9 +157,9 @@ def partition(
     """
     given = shapes(shape)
     if measure and no_verify:
-        raise click.UsageError("--measure times what was verified: leave --no-verify out")
+        raise click.UsageError("--measure needs verification: leave --no-verify out")
     if accuracy is not None and no_verify:
-        raise click.UsageError("--accuracy is what verification holds the result to: leave --no-verify out")
+        raise click.UsageError("--accuracy needs verification: leave --no-verify out")
 
     from onnx_subgraph.cli.terminal import is_verbose, progress, show, show_json, warn
     from onnx_subgraph.deadline import within

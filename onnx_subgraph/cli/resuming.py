@@ -39,7 +39,7 @@ def check_resumable(resume: bool, others: Mapping[str, object]) -> None:
     given = [name for name, value in others.items() if value]
     if resume and given:
         raise UsageError(
-            f"--resume leaves models out that {given[0]} would have to tell of", hint="leave one of the two options out"
+            f"{given[0]} needs the results of all models, but --resume leaves some out", hint="leave one of the two options out"
         )
 
 

@@ -24,10 +24,10 @@ from onnx_subgraph.errors import UsageError
     "--backend",
     multiple=True,
     metavar="NAME",
-    help="Let this backend run the regions that it supports, after fusing. May be repeated; each gets what those "
-    "before it have left.",
+    help="Let this backend run the regions that it supports, after fusing. May be repeated; each one gets the "
+    "nodes that the ones before it left.",
 )
-@click.option("--strict", is_flag=True, help="Raise where the unmodified model would be used.")
+@click.option("--strict", is_flag=True, help="Raise an error instead of using the unmodified model.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is the name of a module, as with python -m.")
 @click.argument("program", metavar="PROGRAM")
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)

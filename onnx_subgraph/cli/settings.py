@@ -104,7 +104,7 @@ def _default(path: Path, key: str, value: Any, option: tuple[click.Option, bool]
     parameter, on = option
     if key in CODE and not named:
         hint = f"give --{key} on the command line, or name the file with --settings"
-        raise UsageError(f"{path}: {key} loads code, which a file that was not named may not ask for", hint=hint)
+        raise UsageError(f"{path}: {key} loads code, which only a file named with --settings may do", hint=hint)
     if parameter.is_flag:
         if not isinstance(value, bool):
             raise _wrong(path, key, value, "true or false")
@@ -127,7 +127,7 @@ def _placed(path: Path, key: str, text: str, parameter: click.Option, *, named: 
         return text  # the name of an installed pack
     if key == "patterns" and not named and any(_has_libraries(pack) for pack in _packs(place)):
         hint = f"give --{key} on the command line, or name the file with --settings"
-        raise UsageError(f"{path}: the pack {text} loads libraries, which a file that was not named may not ask for", hint=hint)
+        raise UsageError(f"{path}: the pack {text} loads libraries, which only a file named with --settings may do", hint=hint)
     return str(place)
 
 

@@ -50,7 +50,7 @@ from onnx_subgraph.errors import UsageError
     metavar="MODULE",
     help="Make one operator of each module whose path matches, for example encoder.layer.*. May be repeated.",
 )
-@click.option("--from", "first", multiple=True, metavar="VALUE", help="Make one operator of what lies between this value …")
+@click.option("--from", "first", multiple=True, metavar="VALUE", help="Make one operator of the nodes between this value …")
 @click.option("--to", "last", multiple=True, metavar="VALUE", help="… and this one. Both may be repeated.")
 @ids_option("--skip", "Do not use these patterns. May be repeated.")
 @target_option
@@ -93,7 +93,7 @@ def specialize(
     shape: tuple[tuple[str, tuple[int, ...]], ...],
     **feeds: Any,
 ) -> int:
-    """Fix the shapes of MODEL's inputs with --shape, compute what is constant then, fuse, verify, and write the result.
+    """Fix the shapes of MODEL's inputs with --shape, compute what becomes constant, fuse, verify, and write the result.
 
     With --scope, or --from and --to, a part of it becomes one operator, a function that the model carries. Modules are those that
     torch's exporters recorded; equal ones share a definition.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Stop after this time, with exit code 2 and the patterns proved until then. 0 for no limit.",
 )
-@click.option("--watch", is_flag=True, help="Prove again what changes under --patterns, each time it is saved, until ^C.")
+@click.option("--watch", is_flag=True, help="Prove each pattern under --patterns again when its file is saved, until ^C.")
 @quiet_option
 @verbose_option
 @json_option

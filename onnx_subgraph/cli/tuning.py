@@ -39,8 +39,8 @@ def tune_options(command: Command) -> Command:
                 "--accuracy",
                 type=click.FloatRange(min=0, min_open=True),
                 metavar="X",
-                help="The largest error of an output against float64, as a share of its largest element. With --tune products "
-                "are rounded within this limit, where it pays; with --numerics a model that exceeds it is not written.",
+                help="The largest error of an output against float64, as a share of its largest element. With --tune, products "
+                "are rounded within this limit if that is faster. With --numerics, a model that exceeds it is not written.",
             ),
             click.option(
                 "--backend",
@@ -77,10 +77,12 @@ class Tuner:
         """Reads the file. Raises UsageError if it can't be read, or nothing can be measured."""
         if self.tune and (jobs > 1 or not options.providers):
             if jobs > 1:
-                raise UsageError("--tune measures on a machine that does nothing else", hint="leave -j out")
+                raise UsageError("--tune needs the machine for itself", hint="leave -j out")
             raise UsageError("--tune measures on a provider, and there is none", hint="name one with --provider")
         if options.accuracy is not None and self.file is None and not (self.tune or options.numerics != "float32"):
-            raise UsageError("--accuracy bounds what rounding does: nothing is rounded", hint="add --tune, or --numerics bf16")
+            raise UsageError(
+                "--accuracy limits the error of rounding, but nothing is rounded", hint="add --tune, or --numerics bf16"
+            )
         if options.accuracy is not None and self.tune and options.target != "native" and not self.backends:
             hint = "add --target native, or --backend openvino"
             raise UsageError("only kernels of the target native and backends compute in less than float32", hint=hint)
@@ -88,7 +90,7 @@ class Tuner:
             hint = "add --tune; `onnx-subgraph partition` gives regions to a backend without measuring the whole"
             raise UsageError("--backend is tried by --tune", hint=hint)
         if self.backends and (options.dry_run or options.target == "function"):
-            raise UsageError("engines are made of what is written to run", hint="leave --dry-run and --target function out")
+            raise UsageError("--backend needs a model that is written to run", hint="leave --dry-run and --target function out")
         if self.backends:
             from onnx_subgraph.backends.names import check_backends
 
@@ -117,7 +119,7 @@ class Tuner:
         fitting = [name for name in self.kept if ends_with(model, name)]
         if not fitting:
             hint = "measure with --tune --tuned FILE, for all models at once"
-            raise UsageError(f"{self.file}: it has nothing about {model}", hint=hint)
+            raise UsageError(f"{self.file}: it has no entry for {model}", hint=hint)
         tuning = self.kept[max(fitting, key=len)]
         if changed := tuning.other_machine:
             self.warn(f"Warning: {model}: what {self.file} says was measured elsewhere: {changed}; --tune measures again")

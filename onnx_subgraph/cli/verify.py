@@ -50,7 +50,7 @@ def verify(
     as_json: bool,
     **feeds: Any,
 ) -> int:
-    """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if that can't be told.
+    """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if it is unknown.
 
     A CANDIDATE of the target native is run both with the library of kernels and without.
     """

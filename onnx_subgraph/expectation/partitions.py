@@ -26,7 +26,7 @@ def check_section(section: Section) -> None:
         "providers": section.providers,
     }
     if asked := [key for key, value in others.items() if value]:
-        hint = f"hold `fuse` against that; `partition` tells {', '.join(KEYS)}"
+        hint = f"use it with `fuse`; `partition` has {', '.join(KEYS)}"
         raise ExpectationError(f"a partition has no `{asked[0]}`", span=section.span, hint=hint)
 
 

@@ -101,7 +101,7 @@ def read_expectation(
 
 def _section(name: Scalar, data: Data, ids: Ids) -> Section:
     if not PurePosixPath(name.text).parts or ".." in PurePosixPath(name.text).parts:
-        hint = "write the file's name, and where several have it its folder: `encoder/model.onnx`"
+        hint = "write the file's name, with its folder if several have it: `encoder/model.onnx`"
         raise ExpectationError(f"`{name.text}` is not the end of a path", span=name.span, hint=hint)
     fields = _mapping(data, name.text, f"write below it {', '.join(f'`{key}:`' for key in KEYS[:2])} and the like")
     _check_keys(fields, KEYS, "a model's section")
@@ -147,13 +147,13 @@ def _pattern(key: Scalar, data: Data) -> Fusions:
 def _values(name: str, data: Data) -> AttributeValues:
     items = data.items if isinstance(data, Items) else (data,)
     if not items or not all(isinstance(item, Scalar) for item in items):
-        hint = f"write `{name}: 1e-5`, or where places differ `{name}: [1e-5, 1e-12]`"
+        hint = f"write `{name}: 1e-5`, or if places differ `{name}: [1e-5, 1e-12]`"
         raise ExpectationError(f"`{name}` is not a number or a text", span=data.span, hint=hint)
     return AttributeValues(tuple(read_scalar(item) for item in items if isinstance(item, Scalar)), data.span)
 
 
 def _near_misses(data: Data, ids: Ids) -> dict[str, Limit]:
-    usage = "write `near-misses: {}` where there are none, or below it one `gelu: at most 2` a line"
+    usage = "write `near-misses: {}` if there are none, or below it one `gelu: at most 2` a line"
     fields = _mapping(data, "near-misses", usage)
     return {name: _limit(value, key.text) for name, key, value in ids.keyed(fields.entries)}
 

@@ -23,7 +23,7 @@ KERNELS = "kernels.c"
 SECONDS = 300.0
 """The time limit of a compiler for one file."""
 
-HINT = "pip install 'onnx-subgraph[kernels]', which brings one, or install GCC or Clang, or name one by CC"
+HINT = "pip install 'onnx-subgraph[kernels]', which contains one, or install GCC or Clang, or name one in CC"
 
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _WORDS = 2000

@@ -38,7 +38,7 @@ def _sentences(operator: str, data: Data) -> tuple[Expression, ...]:
         return ()
     if not isinstance(data, Items):
         hint = "write below it one `- X.rank == 4` a line"
-        raise PatternError(f"what `{operator}` asks for is not a list", span=data.span, hint=hint)
+        raise PatternError(f"the conditions of `{operator}` are not a list", span=data.span, hint=hint)
     history = operators.history(operator)
     known = {called(f.name) for s in history for f in (*s.inputs, *s.outputs)} | {
         called(a) for s in history for a in s.attributes

@@ -109,7 +109,7 @@ def _rule(key: Scalar, data: Data, common: Rule) -> Rule:
         return common
     if not isinstance(data, Fields):
         hint = "write nothing after the `:`, or `{dtypes: […], attributes: {…}}`"
-        raise PatternError(f"what `{key.text}` may be is not a mapping", span=data.span, hint=hint)
+        raise PatternError(f"the limits of `{key.text}` are not a mapping", span=data.span, hint=hint)
     check_keys(data, OPERATOR_KEYS, f"`{key.text}`")
     operator, given = _operator(key), data.get("dtypes")
     return replace(

@@ -96,7 +96,7 @@ def _check_size(pattern: Pattern) -> None:
             raise PatternError(
                 f"the formula has more than {_LONGEST_FORMULA} terms when every name is written out",
                 span=assignment.span,
-                hint="split the pattern in two, of which one finds what the other made",
+                hint="split the pattern into two; one then finds the result of the other",
             )
         sizes.update(dict.fromkeys(assignment.names, size))
 
@@ -164,7 +164,7 @@ def _check_target(target: str, call: Apply, captured: dict[str, tuple[Operator, 
             raise PatternError(f"`{operator}` is not an operator of the standard", span=call.span, hint=hint)
         if known and operators.schema(operator.name, operator.domain) is None:
             message = f"`{operator}` was withdrawn from the standard, last seen at opset {known[0].since_version}"
-            raise PatternError(message, span=call.span, hint="write what took its place")
+            raise PatternError(message, span=call.span, hint="write its successor")
 
 
 _Sources = Mapping[str, Sequence[tuple[Apply, Operator, AttributeSpec]]]
@@ -207,7 +207,7 @@ def _check_default(sources: _Sources, call: Apply, target: Operator, spec: Attri
         message = f"`{target}` leaves out `{spec.name}`, which is {spec.default} by default; in `match` it is {words}"
         hint = f"write `{spec.name}={given if given is not None and str(given) != '_' else meant}`"
         if str(given) == "_":
-            hint = f"capture it in `match`, `{spec.name}=name`, and hand it on"
+            hint = f"capture it in `match`, `{spec.name}=name`, and pass it on"
         raise PatternError(f"{message} ({operator})", span=call.span, hint=hint)
 
 

@@ -43,7 +43,7 @@ class Words:
 def check_ranks(words: Words, values: Iterable[Any]) -> None:
     """Raise UnknownFact where a number is an axis of a value with an unknown rank."""
     if any(isinstance(value, Axis) and value.rank is None for value in values):
-        raise UnknownSize(f"the rank that the axes of `{words}` count in is not known")
+        raise UnknownSize(f"the rank for the axes of `{words}` is not known")
 
 
 def beside(a: int | float, b: int | float) -> int | float:
@@ -56,7 +56,7 @@ def beside(a: int | float, b: int | float) -> int | float:
 def _equal_axes(a: Any, b: Any, words: Words) -> bool:
     same = same_axes(*((v if isinstance(v, tuple) else (v,)) for v in (a, b)))
     if same is None:
-        raise UnknownSize(f"whether {words} are the same axes is not known: the rank that they count in is not")
+        raise UnknownSize(f"whether {words} are the same axes is not known: their rank is unknown")
     return same
 
 

@@ -190,7 +190,7 @@ def _check_unused(pattern: Pattern, names: Bound) -> None:
     hints = {
         **dict.fromkeys(names.assigned, "assign it in `replace`, use it in `match`, or write `_` for a result that nobody needs"),
         **dict.fromkeys((*names.values, *names.statics), "write `_` for any value, or use it in `replace`"),
-        **{name: f"leave `**{name}` out, or hand it on in `replace`" for name in names.rests},
+        **{name: f"leave `**{name}` out, or pass it on in `replace`" for name in names.rests},
         **{name: f"leave `{name}[…]` out, `(A | B)(x)`, or call `{name}(…)` in `replace`" for name in names.operators},
     }
     for name, hint in hints.items():

@@ -67,7 +67,7 @@ def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOper
     added = _by_target(fields, (*operator.inputs, *operator.attributes), str(path))
     if not added:
         hint = f"write `{' or `'.join(f'{target}:`' for target in WRITTEN)} and the lines that stand for it there"
-        raise PatternError(f"there is nothing for `{operator.name}`", span=fields.span, hint=hint)
+        raise PatternError(f"there is no replacement for `{operator.name}`", span=fields.span, hint=hint)
     more = () if fields.get("let") is None else read_definitions(required(fields, "let"))
     lowerings = {t: (*added.get(t, ()), *operator.lowerings.get(t, ())) for t in WRITTEN if t in added or t in operator.lowerings}
     with_it = replace(operator, let=(*operator.let, *more), lowerings=lowerings)
@@ -125,7 +125,7 @@ def _layouts(data: Data | None, operator: CanonicalOperator) -> Mapping[str, str
             if not operator.kernel
             else 'write `layouts:` and below it `x: "b h s d -> b s (h d)"`'
         )
-        raise PatternError("`layouts` is a mapping, for what has a kernel", span=data.span, hint=hint)
+        raise PatternError("`layouts` is a mapping, for operators with a kernel", span=data.span, hint=hint)
     known = (*operator.inputs, *operator.definition.assignments[-1].names)
     found = {}
     for key, value in data.entries:

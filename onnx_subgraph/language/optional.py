@@ -60,7 +60,7 @@ def _check_chain(chain: Chain) -> None:
         message = f"more than {MOST_OPTIONAL} optional items in one sum or product"
         raise PatternError(message, span=optional[MOST_OPTIONAL].span, hint="split the pattern in two")
     if optional and all(is_optional(t) or isinstance(t, Literal) for t, _ in chain.items):
-        message = f"nothing is left of `{chain}` where all its optional items are absent"
+        message = f"nothing is left of `{chain}` if all its optional items are absent"
         raise PatternError(message, span=chain.span, hint="leave out one `?`")
 
 

@@ -44,7 +44,7 @@ def read_operator(data: Data | None, otherwise: str) -> Grow:
         hint = f"leave `(…)` out, or write it with its domain, `com.mylib.{operator.name}(…)`"
         raise PatternError("a function of ours takes no attributes", span=code.span(tree), hint=hint)
     if tree.args:
-        message = "a region hands on what it reads; only attributes are named"
+        message = "a region passes all its inputs; only attributes are named"
         raise PatternError(message, span=code.span(tree.args[0]), hint=_CALL)
     attributes = {_attribute_name(keyword, code): _attribute(keyword.value, code) for keyword in tree.keywords}
     return Grow(operator.name, operator.domain, attributes)
@@ -69,10 +69,10 @@ def _operator(tree: ast.expr, code: Code) -> Operator:
     """`Name` or `its.domain.Name`."""
     domain, _, name = ast.unparse(tree).rpartition(".")
     if not isinstance(tree, ast.Name | ast.Attribute) or _NAME.fullmatch(name) is None:
-        hint = "an operator's name is in CamelCase, `Elementwise`, with its domain where it is one of yours"
+        hint = "an operator's name is in CamelCase, `Elementwise`, with its domain if it is your own"
         raise PatternError("not the name of an operator", span=code.span(tree), hint=hint)
     if domain and domain in operators.domains():
-        message = f"`{domain}` is a domain of others: a region is no operator of theirs"
+        message = f"`{domain}` is a domain of others: a region can't be one of their operators"
         raise PatternError(message, span=code.span(tree), hint="write a domain of your own, `com.mylib`")
     return Operator(name, domain)
 

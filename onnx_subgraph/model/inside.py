@@ -40,7 +40,7 @@ class ModelFile:
         Raises ModelError where the file was changed.
         """
         if self._state() != self._identity:
-            raise ModelError(f"{self.path}: was changed while it was read", hint="run it again, on a file that stays as it is")
+            raise ModelError(f"{self.path}: was changed while it was read", hint="run it again, on a file that does not change")
         stream = open(self._number, "rb", closefd=False)  # noqa: SIM115 - a number, and the caller closes it
         stream.seek(0)
         return stream
@@ -65,7 +65,7 @@ class ModelFile:
             with self.stream() as stream:
                 stream.seek(extent.offset)
                 if stream.readinto(known.data) != extent.length:  # type: ignore[attr-defined]
-                    raise ModelError(f"{self.path}: ended early", hint="run it again, on a file that stays as it is")
+                    raise ModelError(f"{self.path}: ended early", hint="run it again, on a file that does not change")
             known.flags.writeable = False
             _read[key] = known
         return known

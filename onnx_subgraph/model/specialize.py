@@ -47,7 +47,7 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
         if declared is not None and not _fits(declared, shape):
             raise UsageError(
                 f"the input {name!r} is declared {shown(declared)}, which {_spelled(shape)} does not fit",
-                hint=f"give {len(declared)} sizes, those that are declared as they are",
+                hint=f"give {len(declared)} sizes, and keep the declared ones",
             )
         for dim, size in zip(declared or (), shape, strict=False):
             if isinstance(dim, int) or dim.value is None:

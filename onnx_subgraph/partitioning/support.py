@@ -58,7 +58,7 @@ class Support:
         except Exception as error:  # the backend's code may raise anything
             which = f"{label(node)} {node.name or ''}".rstrip()
             message = f"backend {self.backend.name} fails when it is asked whether it supports {which}: {as_raised(error)}"
-            raise UsageError(message, hint="mend its `supports`") from error
+            raise UsageError(message, hint="fix its `supports`") from error
 
 
 def _named(node: ir.Node, names: tuple[str, ...]) -> bool:

@@ -57,7 +57,7 @@ def regions_of(ground: Ground, pattern: Pattern) -> list[Grown]:
         if selector is None:
             raise
         name = type(selector).__name__
-        raise UsageError(f"the selector {name} fails: {as_raised(error)}", hint="mend its code") from error
+        raise UsageError(f"the selector {name} fails: {as_raised(error)}", hint="fix its code") from error
 
 
 class _Untouched:

@@ -196,9 +196,9 @@ def _ran(verdict: Verdict) -> str:
 
 def _held(found: Coverage) -> str:
     drawn = f" ({found.drawn} on drawn values)" if found.drawn else ""
-    parts = [f"{found.float64} held against float64, each by itself{drawn}"] if found.float64 else []
-    parts += [f"{found.unfused} held against the unfused result"] if found.unfused else []
-    parts += [f"{found.outputs} shown by the outputs alone"] if found.outputs else []
+    parts = [f"{found.float64} compared with float64, each alone{drawn}"] if found.float64 else []
+    parts += [f"{found.unfused} compared with the unfused result"] if found.unfused else []
+    parts += [f"{found.outputs} checked by the outputs only"] if found.outputs else []
     return f"proof: {'; '.join(parts)}"
 
 

@@ -72,7 +72,7 @@ def check_reads(match: Match, fragment: Fragment) -> None:
     inner = {o for n in match.nodes for o in n.outputs}
     for stand_in, value in fragment.read.items():
         if value in inner and stand_in.uses():
-            raise Refused(f"the replacement reads the inner value {value.name}, which goes with the match")
+            raise Refused(f"the replacement reads the inner value {value.name}, which is removed with the match")
 
 
 def check_opsets(pattern: Pattern, versions: Mapping[str, int]) -> None:

@@ -351,7 +351,7 @@ class Emitter:
 
     def _argument(self, term: Term) -> Operand:
         if isinstance(term, Variable) and term.name == "_":
-            raise Refused("`_` has no value that could be handed on")
+            raise Refused("`_` has no value that could be used")
         return None if self._is_missing(term) else self.operand(term)
 
     def _is_later_default(self, operator: Operator, name: str, term: Term) -> bool:

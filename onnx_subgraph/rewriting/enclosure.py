@@ -83,7 +83,7 @@ def _user_code(selector: object) -> Iterator[None]:
         raise
     except Exception as error:
         reason = f"the selector {type(selector).__name__} fails: {as_raised(error)}"
-        raise Refused(reason, change="mend its code") from error
+        raise Refused(reason, change="fix its code") from error
 
 
 def _write(built: NewNode, fragment: Fragment, outputs: Sequence[ir.Value]) -> tuple[ir.Value, ...]:

@@ -118,9 +118,9 @@ def _check_values(graph: ir.Graph, names: Sequence[str], before: Before) -> None
             continue
         made = next((node for node in graph if is_made(node) and before.makers[name] in stood_for(node)), None)
         if made is None:
-            raise UsageError(f"{name} was computed beforehand", hint="mark another value, or leave it: --no-simplify")
+            raise UsageError(f"{name} was computed beforehand", hint="mark another value, or keep this one: --no-simplify")
         skip = made.metadata_props.get(PATTERN, "PATTERN")
-        raise UsageError(f"{name} was fused into {made.op_type}", hint=f"mark a value beside it, or leave it: --skip {skip}")
+        raise UsageError(f"{name} was fused into {made.op_type}", hint=f"mark a value next to it, or keep it: --skip {skip}")
 
 
 def _paths(known: Mapping[str, Sequence[str]], node: ir.Node) -> Sequence[str]:

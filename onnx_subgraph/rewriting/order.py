@@ -42,7 +42,7 @@ def place(
         if node is None or node in ancestors or outline.place_in(graph, node) is not node:
             continue
         if node in places or node in matched:
-            reason = "the replacement would make a cycle: what it reads depends on what it provides"
+            reason = "the replacement would make a cycle: its inputs depend on its results"
             raise Refused(reason, change="compute what it reads from something else")
         if position[node] > position[first]:
             ancestors.add(node)

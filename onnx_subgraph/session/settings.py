@@ -108,7 +108,7 @@ VARIABLES: Mapping[str, str] = {
     "KEEP_SUBNORMALS": "1 leaves weights that are subnormal, as fuse --keep-subnormals",
     "SIMPLIFY": "0 leaves nodes whose results are known beforehand, as fuse --no-simplify",
     "DEADLINE": "how many seconds a run of the backend may take; no limit by default",
-    "CHECK": "the share of the backend's runs that is held against onnxruntime's, 0.002 by default",
+    "CHECK": "the share of the backend's runs that is compared with onnxruntime's, 0.002 by default",
     "VERIFY": "0 prepares without comparing with the original",
     "STRICT": "1 raises where the unmodified model would be used",
     "CACHE": "the folder of prepared models, or off",

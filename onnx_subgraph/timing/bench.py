@@ -137,7 +137,7 @@ class _Entrant:
 
     def must_run(self) -> Runner:
         if self.runner is None:
-            raise ModelError(f"{self.model}: {self.problem}", hint="the first model is what the others are held against")
+            raise ModelError(f"{self.model}: {self.problem}", hint="the others are compared with the first model")
         return self.runner
 
 

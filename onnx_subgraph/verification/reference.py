@@ -192,7 +192,7 @@ class Reference:
             self._remarks[f"the original can't be evaluated in float64: {why}"] = None
             return {}
         for name in found:
-            self._remarks[f"{name} was held against a float64 evaluation of the original"] = None
+            self._remarks[f"{name} was compared with a float64 evaluation of the original"] = None
         return found
 
     @property

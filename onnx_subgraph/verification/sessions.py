@@ -104,9 +104,9 @@ def check_providers(providers: Sequence[str]) -> None:
         if near and near[0] != provider:
             hint = f"did you mean {near[0]}?"
         elif provider in _WHEELS:
-            hint = f"it comes with {_WHEELS[provider]}; onnxruntime's wheels need an environment of their own each"
+            hint = f"it comes with {_WHEELS[provider]}; each of onnxruntime's wheels needs its own environment"
         else:
-            hint = "execution providers are named as onnxruntime names them, CPUExecutionProvider for one"
+            hint = "use onnxruntime's name, such as CPUExecutionProvider"
         raise UsageError(f"execution provider {provider} is not in this onnxruntime; it has {', '.join(available)}", hint=hint)
 
 

@@ -83,7 +83,7 @@ MISTAKES = {
     "an attribute": (FILE.replace("strides", "stride"), 6, "Conv has no attribute `stride`", "did you mean `strides`?"),
     "a dtype": (FILE.replace("float16", "half"), 7, "`half` is no dtype", None),
     "a range": (FILE.replace("1..2", "2..1"), 6, "`2..1` holds no number", "write `1..2`"),
-    "a rule": (FILE.replace("Relu:", "Relu: yes"), 8, "what `Relu` may be is not a mapping", "write nothing after the `:`"),
+    "a rule": (FILE.replace("Relu:", "Relu: yes"), 8, "the limits of `Relu` are not a mapping", "write nothing after the `:`"),
     "operators": (FILE[: FILE.index("operators")], 1, "`operators` is missing", "add `operators:`"),
     "the id": (FILE.replace("camera-npu", "npu"), 1, "the id `npu` does not fit the file's name", None),
 }

@@ -24,7 +24,7 @@ MISTAKES = {
     "summary: S\nonnxruntime: y = Neg(x)": "`onnxruntime` is not a key of a pattern",
     "lowers: Gelo\nsummary: S\nonnxruntime: y = Neg(x)": "`Gelo` is not a canonical operator",
     "lowers: Gelu\nonnxruntime: y = Neg(x)": "`summary` is missing",
-    "lowers: Gelu\nsummary: S": "there is nothing for `Gelu`",
+    "lowers: Gelu\nsummary: S": "there is no replacement for `Gelu`",
     "lowers: Gelu\nsummary: S\nfunction: y = Neg(x)": "`function` is not a key of a lowering",
     "lowers: Gelu\nsummary: S\nonnxruntime: z = Neg(x)": "the lines don't give `y`",
     "lowers: Gelu\nsummary: S\nonnxruntime: y = Neg(v)": "`v` has no meaning here",

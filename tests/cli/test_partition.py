@@ -70,7 +70,7 @@ def test_the_expected_gain_decides_and_a_measurement_needs_verification(run: Run
     assert done.code == 0 and "0 engines" in done.out and "10% of its work" in " ".join(done.out.split())
     assert "2 engines" in run(*given, "--gain", "inf").out
     refused = run(*given, "--measure", "--no-verify")
-    assert refused.code == 2 and "--measure times what was verified" in refused.err
+    assert refused.code == 2 and "--measure needs verification" in refused.err
 
 
 def test_a_run_meets_the_expectations_that_it_writes(run: Run, layers: Path, tmp_path: Path) -> None:

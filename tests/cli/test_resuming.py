@@ -195,7 +195,7 @@ def test_a_failed_model_is_tried_again(zoo: Path, run: Run, fused: list[str]) ->
 def test_options_that_need_all_results_are_refused(zoo: Path, run: Run, option: list[str]) -> None:
     result = run("fuse", "zoo", "--output-dir", "out", "--resume", *option)
     assert result.code == 2
-    assert f"--resume leaves models out that {option[0]} would have to tell of" in result.err
+    assert f"{option[0]} needs the results of all models, but --resume leaves some out" in result.err
     assert not (zoo / "out").exists()
 
 

@@ -90,8 +90,8 @@ def test_flags_numbers_and_lists(run: Run, project: Path) -> None:
         ("[fuse]\nskip = [[1]]", "hint: write a list of texts or numbers"),
         ("[fuse]\nseed =", "Invalid value (at end of document)"),
         ('[fuse]\ntarget = "none"', "'none' is not one of"),
-        ('executor = "dask://host:1"', "executor loads code, which a file that was not named may not ask for"),
-        ('custom-op-library = "x.so"', "custom-op-library loads code, which a file that was not named may not ask for"),
+        ('executor = "dask://host:1"', "executor loads code, which only a file named with --settings may do"),
+        ('custom-op-library = "x.so"', "custom-op-library loads code, which only a file named with --settings may do"),
     ],
 )
 def test_a_mistake_is_reported_with_its_file(run: Run, project: Path, text: str, said: str) -> None:
@@ -111,7 +111,7 @@ def test_a_pack_with_libraries_is_loaded_only_if_the_user_names_the_file(run: Ru
     write(project / "pack", GATE, "gate.yaml")
     path = write(project, 'patterns = "pack"')
     done = run("list-patterns")
-    assert done.code == 2 and "the pack pack loads libraries, which a file that was not named may not ask for" in done.err
+    assert done.code == 2 and "the pack pack loads libraries, which only a file named with --settings may do" in done.err
     named = run("--settings", path, "list-patterns")
     assert named.code == 0 and "gate" in named.out, "who names the file has named what it names"
 

@@ -101,14 +101,14 @@ def test_options_that_can_not_work_are_an_error(gelu: Path, plain: Path, tmp_pat
     kept = tmp_path / "tuned.json"
     run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx")
     for words, said in (
-        ((plain, "--tuned", kept), f"{kept}: it has nothing about {plain}"),
+        ((plain, "--tuned", kept), f"{kept}: it has no entry for {plain}"),
         ((gelu, "--tuned", tmp_path / "no.json"), "no.json: can't be read"),
-        ((gelu, plain, *QUICK, "-j", "2"), "--tune measures on a machine that does nothing else\nhint: leave -j out"),
+        ((gelu, plain, *QUICK, "-j", "2"), "--tune needs the machine for itself\nhint: leave -j out"),
         ((gelu, *QUICK, "--assume-provider", "CUDAExecutionProvider"), "--tune measures on a provider"),
         ((gelu, "--backend", "onnxruntime"), "--backend is tried by --tune\nhint: add --tune; `onnx-subgraph partition`"),
         ((gelu, *QUICK, "--backend", "nobody"), "there is no backend nobody"),
-        ((gelu, *QUICK, "--backend", "onnxruntime", "--dry-run"), "engines are made of what is written to run"),
-        ((gelu, "--accuracy", "1e-2"), "--accuracy bounds what rounding does: nothing is rounded\nhint: add --tune"),
+        ((gelu, *QUICK, "--backend", "onnxruntime", "--dry-run"), "--backend needs a model that is written to run"),
+        ((gelu, "--accuracy", "1e-2"), "--accuracy limits the error of rounding, but nothing is rounded\nhint: add --tune"),
         (
             (gelu, *QUICK, "--accuracy", "1e-2"),
             "in less than float32\nhint: add --target native, or --backend openvino",

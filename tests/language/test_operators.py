@@ -23,7 +23,7 @@ inputs:
   x: "[…]"
   shift?: "[…]"
 attributes:
-  alpha: what x is multiplied by
+  alpha: the factor of x in the Sigmoid
   twice?: 1 where the result is doubled
 let: |
   factor = 2.0 if twice is not None else 1.0
@@ -335,7 +335,7 @@ def test_targets_is_allowed_only_beside_raises() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("native: float32\n", "", "`layouts` is a mapping, for what has a kernel"),
+        ("native: float32\n", "", "`layouts` is a mapping, for operators with a kernel"),
         ("  x:", "  z:", "`z` is no input or result"),
         ("b s (h d)", "b s (h e)", "the axis `d` is lost on the right"),
     ],

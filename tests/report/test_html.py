@@ -139,7 +139,7 @@ def test_the_page_has_what_a_reader_needs(library: Library, bert: Entry) -> None
         "Exact GELU",  # what it is
         "com.microsoft.BiasGelu",
         "patterns/activation/gelu.yaml",
-        "held against float64, each by itself",
+        "compared with float64, each alone",
         "8 comparisons of 1 output",
         "14 places where a pattern only began to match",
     ):

@@ -137,7 +137,7 @@ class Judge:
         types = {o.name: o.type.tensor_type.elem_type for o in self.model.graph.output}
         narrow = {n: np.dtype(helper.tensor_dtype_to_np_dtype(types[n])) for n in expected}
         if self._compare(self._reference, expected, noise, narrow, widths=False) is not None:
-            self.ways.add("the evaluator is apart from onnxruntime")  # it computes some early operator versions wrongly
+            self.ways.add("the evaluator differs from onnxruntime")  # it computes some early operator versions wrongly
             return None
         self.ways.add("float64")
         problem = self._compare(found, expected, noise, narrow)

@@ -209,9 +209,9 @@ class _Attempt:
         trial = replace(trial, unshown=sum(one.found == "nowhere" for one in result.undone))
         alarm = verdict.verdict == "different" or bool(doubted)
         if alarm and judge.Judge(self.case.model, self.case.feeds).breaks_when_optimised():
-            return replace(trial, verified="different, as onnxruntime's optimisation makes of the original")
+            return replace(trial, verified="different, like the original after onnxruntime's optimisation")
         if alarm and self.spoiled():
-            return replace(trial, verified="different, as onnxruntime's optimisation makes of the fused model")
+            return replace(trial, verified="different, caused by onnxruntime's optimisation of the fused model")
         if verdict.verdict == "different" and trial.finding is None:
             return replace(trial, verified=verdict.verdict, finding=Finding("false alarm", str(verdict)[:600]))
         if doubted and trial.finding is None:
