@@ -184,7 +184,6 @@ LONG = {
     "matching/matcher.py": (420, "one method for each kind of term"),
     "matching/normalise.py": (340, "one method for each kind of term"),
     "matching/reasons.py": (330, "the words for each kind of failure"),
-    "model/constants.py": (350, "the rules by which a value is constant"),
     "model/wellformed.py": (320, "one function for each thing that can be wrong with a file"),
     "proving/instance.py": (435, "one method for each kind of term"),
     "report/drawing.py": (310, "a drawing is many small measures"),

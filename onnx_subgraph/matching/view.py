@@ -19,6 +19,7 @@ from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN, Identity
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, plain_operator
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.transparent import passed_on
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
@@ -123,7 +124,7 @@ class View:
         passed = []
         while value is not end and (node := self.producer(value)) is not None:
             passed.append(node)
-            inner = self.constants.passed_on(value)
+            inner = passed_on(self.constants, value)
             assert inner is not None
             value = inner
         return value, tuple(passed)

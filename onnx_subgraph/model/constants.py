@@ -14,7 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.folding import fold
-from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
+from onnx_subgraph.model.shapes import SHAPE_DATA
+from onnx_subgraph.model.transparent import TRANSPARENT, passed_on
 from onnx_subgraph.operators.randomness import RANDOM
 
 STRIPPED = "onnx_subgraph.stripped"
@@ -116,7 +117,7 @@ class Constants:
         behind: ir.Value | None = value
         while behind is not None and behind not in self._behind:
             path.append(behind)
-            behind = self.passed_on(behind)
+            behind = passed_on(self, behind)
         end = path[-1] if behind is None else self._behind[behind]
         for passed in path:
             self._behind[passed] = end
@@ -139,7 +140,7 @@ class Constants:
             return "sparse_value" not in node.attributes
         if _shape_data(value) is not None:
             return True
-        source = self.passed_on(value)
+        source = passed_on(self, value)
         if source is not None:
             return self._constant.get(source, False)
         if node.op_type in RANDOM or any(
@@ -168,7 +169,7 @@ class Constants:
         if array is None:
             array = _shape_data(value)
         if array is None and node.op_type != "Constant":
-            source = self.passed_on(value)
+            source = passed_on(self, value)
             if source is not None:
                 array = self._arrays.get(source)
             elif node.op_type == "CastLike":
@@ -193,7 +194,7 @@ class Constants:
             return None
         if size is not None and size > self._limit:
             return None
-        results = fold(node, operands, self._opset(node))
+        results = fold(node, operands, self.opset(node))
         result = results[value.index() or 0] if results is not None else None
         return result if isinstance(result, np.ndarray) and result.nbytes <= self._limit else None
 
@@ -204,107 +205,12 @@ class Constants:
             return None
         return array.astype(value.dtype.numpy())
 
-    # Operators that pass their input on
-
-    def passed_on(self, value: ir.Value) -> ir.Value | None:
-        """The input that the node of `value` passes on unchanged, or None."""
-        node = value.producer()
-        if node is None or node.domain or not node.inputs:
-            return None
-        if node.op_type in _NEUTRAL:
-            return self._without_neutral(node, value)
-        rule, source = _TRANSPARENT.get(node.op_type), node.inputs[0]
-        if rule is None:
-            return None
-        if source is None or value is not node.outputs[0] or value is source:
-            return None
-        return source if rule(self, node, source, value) else None
-
-    def _without_neutral(self, node: ir.Node, value: ir.Value) -> ir.Value | None:
-        """The operand that a product with one, a quotient by one or a difference from zero gives, bit by bit."""
-        first, second = node.inputs
-        for source, other in ((first, second), (second, first)) if node.op_type == "Mul" else ((first, second),):
-            if source is None or other is None or source.dtype != value.dtype or not self._is_stored_scalar(other):
-                continue
-            if self.scalar(other) == _NEUTRAL[node.op_type] and same_shape(source, value):
-                return source
-        return None
-
-    def _is_stored_scalar(self, value: ir.Value) -> bool:
-        """Whether a value is an initializer, or a Constant, of one element."""
-        node = value.producer()
-        stored = value.is_initializer() if node is None else node.op_type == "Constant" and not node.domain
-        return stored and value.shape is not None and all(dim == 1 for dim in value.shape)
-
-    def _opset(self, node: ir.Node) -> int:
+    def opset(self, node: ir.Node) -> int:
         """The opset of the default domain for the node: the version that its function imports, else the model's."""
         return self._opsets.get(id(node.graph), self._default_opset)
 
-    def _is_inference_dropout(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-        opset = self._opset(node)
-        if opset < 7:
-            is_test = node.attributes.get("is_test")
-            return is_test is not None and not is_test.is_ref() and is_test.as_int() != 0
-        if opset < 12 or len(node.inputs) < 3 or node.inputs[2] is None:
-            return True
-        return self.scalar(node.inputs[2]) == False  # noqa: E712 - None, an unknown mode, is not False.
 
-    def _is_same_type(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-        return source.dtype is not None and source.dtype == value.dtype
-
-    def _is_same_order(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-        permutation = node.attributes.get("perm")
-        if permutation is None:
-            return source.shape is not None and len(source.shape) <= 1
-        if permutation.is_ref():
-            return False
-        axes = list(permutation.as_ints())
-        return axes == list(range(len(axes)))
-
-    def _is_same_shape(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-        return same_shape(source, value)
-
-    def _is_whole_slice(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-        if not same_shape(source, value):
-            return False
-        if len(node.inputs) < 5 or node.inputs[4] is None:
-            return True
-        steps = self.array(node.inputs[4])
-        return steps is not None and bool((steps == 1).all())
-
-    def _pads_nothing(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-        if len(node.inputs) < 2 or node.inputs[1] is None:
-            given = node.attributes.get("pads")
-            return given is not None and not given.is_ref() and not any(given.as_ints())
-        pads = self.array(node.inputs[1])
-        return pads is not None and not pads.any()
-
-    def _is_only_input(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-        return len(node.inputs) == 1
-
-
-def _always(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-    return True
-
-
-_Rule = Callable[[Constants, ir.Node, ir.Value, ir.Value], bool]
-
-_TRANSPARENT: dict[str, _Rule] = {
-    "Identity": _always,
-    "Dropout": Constants._is_inference_dropout,
-    "Cast": Constants._is_same_type,
-    "CastLike": Constants._is_same_type,
-    "Transpose": Constants._is_same_order,
-    "Slice": Constants._is_whole_slice,
-    "Pad": Constants._pads_nothing,
-    **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Tile"), Constants._is_same_shape),
-    **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), Constants._is_only_input),
-}
-
-
-_NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
-"""Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
-_OF_THEIR_OWN = frozenset({*_TRANSPARENT, "Constant", "CastLike"})
+_OF_THEIR_OWN = frozenset({*TRANSPARENT, "Constant", "CastLike"})
 """Operators whose result can be constant although an operand is not."""
 _OF_SHAPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, None})
 """The element types for which inference tracks elements."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, values
@@ -38,8 +39,8 @@ _MOVING = frozenset(
 class Simplified:
     """What was simplified. computed: nodes whose results are now constants. passed: removed nodes that changed nothing.
 
-    branches: Ifs replaced by one of their branches. targets: Reshapes with a shape that is now constant. removed: the total
-    decrease in the number of nodes.
+    branches: Ifs replaced by one of their branches. targets: Reshapes with a shape that is now constant. captured: weights that
+    moved into the body that reads them. removed: the total decrease in the number of nodes.
     """
 
     computed: int = 0
@@ -47,6 +48,7 @@ class Simplified:
     branches: int = 0
     targets: int = 0
     removed: int = 0
+    captured: int = 0
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -65,9 +67,11 @@ def simplify(model: ir.Model) -> Simplified:
                 break
             counts += done
             infer_shapes(model)
-    if not counts:
+    captured = move_captured_weights(model)
+    if not counts and not captured:
         return NOTHING
-    return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], before - _nodes(model))
+    removed = before - _nodes(model)
+    return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], removed, captured)
 
 
 class _Pass:

@@ -99,11 +99,10 @@ def simplified(done: Simplified, undone: Simplified) -> str:
         (what.targets, "with a constant shape now"),
     )
     said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
-    if not said:
-        return ""
-    if not done:
-        return f"undone, because the model is not equivalent with it: {said}"
-    return f"{count(what.removed, 'node')} removed: {said}" if what.removed else said
+    said = f"{count(what.removed, 'node')} removed: {said}" if what.removed and done else said
+    moved = f"{count(what.captured, 'weight')} moved into a body that reads it alone" if what.captured else ""
+    every = "; ".join(filter(None, (said, moved)))
+    return every if done or not every else f"undone, because the model is not equivalent with it: {every}"
 
 
 def recurrent(made: Sequence[Recurrent], kept: Sequence[Recurrent]) -> str:

@@ -179,3 +179,52 @@ def test_simplifying_is_idempotent() -> None:
     proto = parsed(CASES["an If in an If"][0])
     _, once = simplified(proto)
     assert simplified(once)[0] == NOTHING
+
+
+BRANCHES = """f = If (c) <then_branch = t () => (p) { m = MatMul (x, w) p = Add (m, both) },
+  else_branch = e () => (q) { n = MatMul (x, v) q = Add (n, both) }> y = Relu (f)"""
+
+
+STORED = ", ".join(f"float[6, 6] {name} = {{{', '.join(map(str, range(n, n + 36)))}}}" for n, name in enumerate("wv"))
+
+
+def weights_of(proto: onnx.ModelProto) -> dict[str, list[str]]:
+    """The names of the initializers of each graph."""
+    found = {proto.graph.name: [one.name for one in proto.graph.initializer]}
+    for node in proto.graph.node:
+        found |= {a.g.name: [one.name for one in a.g.initializer] for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
+    return found
+
+
+def test_a_weight_that_one_body_alone_reads_moves_there() -> None:
+    proto = parsed(BRANCHES, f"{X}, bool c", weights=f"{STORED}, float both = {{2}}")
+    found, written = simplified(proto)
+    assert found == Simplified(captured=2)
+    assert weights_of(written) == {"g": ["both"], "t": ["w"], "e": ["v"]}
+    x = np.arange(24, dtype=np.float32).reshape(1, 4, 6)
+    for branch in (True, False):
+        feeds = {"x": x, "c": np.array(branch)}
+        np.testing.assert_array_equal(run(written, feeds)[0], run(proto, feeds)[0])
+
+
+@pytest.mark.parametrize("held", ["input", "output", "outside"])
+def test_a_weight_that_others_need_stays(held: str) -> None:
+    proto = parsed(
+        BRANCHES + (" z = MatMul (x, w)" if held == "outside" else ""), f"{X}, bool c", weights=f"{STORED}, float both = {{2}}"
+    )
+    declared = onnx.helper.make_tensor_value_info(
+        "z" if held == "outside" else "w", onnx.TensorProto.FLOAT, ["N", 4, 6] if held == "outside" else [6, 6]
+    )
+    (proto.graph.input if held == "input" else proto.graph.output).append(declared)
+    found, written = simplified(proto)
+    assert found.captured == 1
+    assert weights_of(written) == {"g": ["w", "both"], "t": [], "e": ["v"]}
+
+
+def test_external_data_stays_where_it_is() -> None:
+    model = ir.from_proto(parsed(BRANCHES, f"{X}, bool c", weights=f"{STORED}, float both = {{2}}"))
+    for name in ("w", "v"):
+        model.graph.initializers[name].const_value = ir.ExternalTensor(
+            "data", 0, 144, ir.DataType.FLOAT, shape=ir.Shape([6, 6]), name=name
+        )
+    assert not simplify(model)

@@ -1,0 +1,129 @@
+"""Nodes that pass an input on unchanged: Identity, inference Dropout, a Reshape to the same shape, a product with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.shapes import same_shape
+
+
+class Constants(Protocol):
+    """What the rules ask of the constants of a model."""
+
+    def array(self, value: ir.Value) -> np.ndarray | None:
+        """The elements of a constant."""
+        ...
+
+    def scalar(self, value: ir.Value) -> float | int | bool | None:
+        """The element of a constant that has exactly one."""
+        ...
+
+    def opset(self, node: ir.Node) -> int:
+        """The opset of the default domain for a node."""
+        ...
+
+
+def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
+    """The input that the node of `value` passes on unchanged, or None."""
+    node = value.producer()
+    if node is None or node.domain or not node.inputs:
+        return None
+    if node.op_type in _NEUTRAL:
+        return _without_neutral(constants, node, value)
+    rule, source = TRANSPARENT.get(node.op_type), node.inputs[0]
+    if rule is None or source is None or value is not node.outputs[0] or value is source:
+        return None
+    return source if rule(constants, node, source, value) else None
+
+
+def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Value | None:
+    """The operand that a product with one, a quotient by one or a difference from zero gives, bit by bit."""
+    first, second = node.inputs
+    for source, other in ((first, second), (second, first)) if node.op_type == "Mul" else ((first, second),):
+        if source is None or other is None or source.dtype != value.dtype or not _is_stored_scalar(other):
+            continue
+        if constants.scalar(other) == _NEUTRAL[node.op_type] and same_shape(source, value):
+            return source
+    return None
+
+
+def _is_stored_scalar(value: ir.Value) -> bool:
+    """Whether a value is an initializer, or a Constant, of one element."""
+    node = value.producer()
+    stored = value.is_initializer() if node is None else node.op_type == "Constant" and not node.domain
+    return stored and value.shape is not None and all(dim == 1 for dim in value.shape)
+
+
+def _always(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    return True
+
+
+def _is_inference_dropout(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    opset = constants.opset(node)
+    if opset < 7:
+        is_test = node.attributes.get("is_test")
+        return is_test is not None and not is_test.is_ref() and is_test.as_int() != 0
+    if opset < 12 or len(node.inputs) < 3 or node.inputs[2] is None:
+        return True
+    return constants.scalar(node.inputs[2]) == False  # noqa: E712 - None, an unknown mode, is not False.
+
+
+def _is_same_type(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    return source.dtype is not None and source.dtype == value.dtype
+
+
+def _is_same_order(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    permutation = node.attributes.get("perm")
+    if permutation is None:
+        return source.shape is not None and len(source.shape) <= 1
+    if permutation.is_ref():
+        return False
+    axes = list(permutation.as_ints())
+    return axes == list(range(len(axes)))
+
+
+def _is_same_shape(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    return same_shape(source, value)
+
+
+def _is_whole_slice(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    if not same_shape(source, value):
+        return False
+    if len(node.inputs) < 5 or node.inputs[4] is None:
+        return True
+    steps = constants.array(node.inputs[4])
+    return steps is not None and bool((steps == 1).all())
+
+
+def _pads_nothing(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    if len(node.inputs) < 2 or node.inputs[1] is None:
+        given = node.attributes.get("pads")
+        return given is not None and not given.is_ref() and not any(given.as_ints())
+    pads = constants.array(node.inputs[1])
+    return pads is not None and not pads.any()
+
+
+def _is_only_input(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    return len(node.inputs) == 1
+
+
+_Rule = Callable[[Constants, ir.Node, ir.Value, ir.Value], bool]
+
+TRANSPARENT: dict[str, _Rule] = {
+    "Identity": _always,
+    "Dropout": _is_inference_dropout,
+    "Cast": _is_same_type,
+    "CastLike": _is_same_type,
+    "Transpose": _is_same_order,
+    "Slice": _is_whole_slice,
+    "Pad": _pads_nothing,
+    **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Tile"), _is_same_shape),
+    **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), _is_only_input),
+}
+"""Operator → whether its node passes the first input on."""
+_NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
+"""Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
