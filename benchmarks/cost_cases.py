@@ -180,6 +180,16 @@ LINEAR = (
 
 IMAGES = tuple({"b": b, "C": c, "s": s} for b, c, s in ((1, 32, 112), (1, 64, 56), (1, 256, 14), (4, 128, 28)))
 
+LINES = tuple(
+    {"b": 1, "s": s, "C": c, "O": o, "G": g, "D": c // g, "K": k, "S": stride, "P": k // 2, "m": (s - 1) // stride + 1}
+    for c, o, g, k, stride in (
+        *((1, 64, 1, 3, 1), (12, 12, 1, 5, 1), (16, 16, 1, 3, 1), (64, 64, 1, 3, 1), (64, 64, 1, 7, 2), (128, 128, 1, 3, 1)),
+        *((128, 64, 1, 5, 2), (80, 384, 1, 3, 1), (384, 384, 1, 3, 2), (512, 512, 1, 5, 1), (1, 258, 1, 255, 64)),
+        *((64, 64, 64, 5, 1), (256, 256, 256, 31, 1), (512, 512, 512, 3, 1), (512, 512, 16, 3, 1)),
+    )
+    for s in (4, 32, 200, 1500)
+)
+"""Lengths of sequences, by channels, outputs, groups, kernel and stride."""
 CONVOLUTION = (
     *(
         Case(
@@ -238,6 +248,16 @@ CONVOLUTION = (
             c = Conv <pads = [1, 1, 1, 1]> (x, W, B) y = LeakyRelu <alpha = 0.1> (c) }""",
         IMAGES,
         dtypes=("float",),
+    ),
+    *(
+        Case(
+            ("conv-1d",),
+            f"""($T[$b,$C,$s] x, $T[$O,$D,$K] W, $T[$O] B) => ($T[$b,$O,$m] y) {{
+                y = {convolution}group = $G, strides = [$S], pads = [$P, $P]> (x, W, B) }}""",
+            LINES,
+            dtypes=("float",),
+        )
+        for convolution in ("Conv <", 'com.microsoft.FusedConv <activation = "Relu", ')
     ),
     Case(
         ("conv-pad",),
