@@ -260,6 +260,13 @@ CONVOLUTION = (
         for convolution in ("Conv <", 'com.microsoft.FusedConv <activation = "Relu", ')
     ),
     Case(
+        ("box-distribution",),
+        """($T[$b,$C,$s] x, $T[1,$D,1,1] W) => ($T[$b,4,$s] y) <int64[4] f = {0, 4, $D, -1}, int64[3] g = {0, 4, -1}> {
+            r = Reshape(x, f) t = Transpose <perm = [0, 2, 1, 3]> (r) p = Softmax <axis = 1> (t) c = Conv(p, W) y = Reshape(c, g) }""",
+        tuple({"b": b, "s": s, "C": 64, "D": 16} for b, s in ((1, 84), (1, 2100), (1, 8400), (4, 2100))),
+        dtypes=("float",),
+    ),
+    Case(
         ("conv-pad",),
         """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) <int64[8] p = {0, 0, 1, 1, 0, 0, 1, 1}> {
             c = Pad(x, p) y = Conv(c, W, B) }""",
