@@ -262,7 +262,8 @@ CONVOLUTION = (
     Case(
         ("box-distribution",),
         """($T[$b,$C,$s] x, $T[1,$D,1,1] W) => ($T[$b,4,$s] y) <int64[4] f = {0, 4, $D, -1}, int64[3] g = {0, 4, -1}> {
-            r = Reshape(x, f) t = Transpose <perm = [0, 2, 1, 3]> (r) p = Softmax <axis = 1> (t) c = Conv(p, W) y = Reshape(c, g) }""",
+            r = Reshape(x, f) t = Transpose <perm = [0, 2, 1, 3]> (r) p = Softmax <axis = 1> (t)
+            c = Conv(p, W) y = Reshape(c, g) }""",
         tuple({"b": b, "s": s, "C": 64, "D": 16} for b, s in ((1, 84), (1, 2100), (1, 8400), (4, 2100))),
         dtypes=("float",),
     ),
