@@ -1,17 +1,33 @@
-"""Laws of the command line as a process."""
+"""Laws of the command line as a process: what it sets for itself, and what it leaves as the user has set it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
+from onnx_subgraph.__main__ import IDLE, SOON
 from tests.cli.conftest import ROOT
 
 
-def test_the_last_collections_traverse_nothing() -> None:
+def ended(**environment: str) -> list[str]:
+    """The time limit of OpenBLAS's idle threads in a process of the command line, and the objects frozen at its end."""
     code = (
-        "import gc, sys\nfrom onnx_subgraph.__main__ import main\nsys.argv = ['onnx-subgraph', '--version']\n"
-        "print(main(), gc.get_freeze_count() > 0, file=sys.stderr)"
+        "import gc, os, sys\nfrom onnx_subgraph.__main__ import main\nsys.argv = ['onnx-subgraph', '--version']\n"
+        f"code = main()\nprint(code, os.environ['{IDLE}'], gc.get_freeze_count() > 0, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stderr.split() == ["0", "True"]
+    kept = {name: value for name, value in os.environ.items() if name != IDLE}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=kept | environment)
+    return done.stderr.split()
+
+
+def test_idle_threads_of_numpy_sleep_soon() -> None:
+    assert ended()[:2] == ["0", SOON]
+
+
+def test_the_user_decides_when_idle_threads_sleep() -> None:
+    assert ended(**{IDLE: "26"})[:2] == ["0", "26"]
+
+
+def test_the_last_collections_traverse_nothing() -> None:
+    assert ended()[2] == "True"
