@@ -93,14 +93,14 @@ def schema_of_anything(name: str, domain: str, attributes: Iterable[str]) -> Sch
 def history(name: str, domain: str = "") -> tuple[Schema, ...]:
     """Every schema that the operator has had, latest first; () for an unknown operator."""
     domain = _canonical(domain)
-    standard = (_standard(name, domain, version) for version in _versions_of(name, domain))
+    standard = (_standard(name, domain, version) for version in versions_of(name, domain))
     found = tuple(s for s in standard if s is not None)
     return found or _contributed().get((domain, name), ())
 
 
 def is_standard(name: str, domain: str = "") -> bool:
     """Whether the operator is, or was, part of the ONNX standard."""
-    return bool(_versions_of(name, _canonical(domain)))
+    return bool(versions_of(name, _canonical(domain)))
 
 
 @cache
@@ -144,7 +144,7 @@ def _versions() -> Mapping[tuple[str, str], tuple[int, ...]]:
 
 
 @lru_cache(maxsize=1024)
-def _versions_of(name: str, domain: str) -> tuple[int, ...]:
+def versions_of(name: str, domain: str) -> tuple[int, ...]:
     """The versions of one operator, latest first. Most commands ask for a few operators, and onnx takes long to list all."""
     import onnx
 
