@@ -6,7 +6,6 @@ groups and files by name. `headers` reads only what a list shows, without import
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
@@ -15,36 +14,23 @@ from pathlib import Path
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import PatternError, Span, UsageError
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import FORMULA_FILE, built_in_folder, formula_contents
+from onnx_subgraph.language.header import Header, header_of, lowered_targets
 from onnx_subgraph.language.installed import with_names_resolved
+from onnx_subgraph.language.needs import read_needs
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import lowered_by, operator_of
 from onnx_subgraph.language.pack import PACK_FILE, Pack, read_pack
-from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.reading import pattern_of, read_id, read_summary
+from onnx_subgraph.language.pattern import Needs, Pattern
+from onnx_subgraph.language.reading import pattern_of
 from onnx_subgraph.language.shared import formulas_of
 from onnx_subgraph.language.source import Fields, Scalar, content_of, read_content
-from onnx_subgraph.language.targets import read_targets
+from onnx_subgraph.language.unread import unread
 from onnx_subgraph.paths import StrPath
 
 Contents = tuple[tuple[Path, bytes], ...]
 """Files with their contents."""
 _File = tuple[Path, Fields]
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What a list shows of a pattern. origin: a description of where it comes from, "" for a built-in one."""
-
-    id: str
-    group: str
-    summary: str
-    targets: tuple[str, ...]
-    file: str
-    order: int
-    formerly: tuple[str, ...] = ()
-    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +103,7 @@ def _parsed(
     """
     from onnx_subgraph.language.check import check, check_operator
 
-    formulas, operators, lowerings = _by_kind(_unique(files))
+    formulas, operators, lowerings = _by_kind(files)
     everything = checked or not all(is_built_in(str(path)) for path, _ in lowerings)
 
     def wanted(file: str | Path) -> bool:
@@ -128,10 +114,18 @@ def _parsed(
         operator = lowered_by(fields, path, known)
         known[operator.name] = operator
     domains = frozenset(pack.domain for pack in packs if pack.domain)
-    patterns = tuple(
-        _in_pack(pattern_of(fields, path, order, known, checked=wanted(path)), packs)
-        for order, (path, fields) in enumerate(formulas)
-    )
+    needs = {} if everything else _needs(files)
+    lowered = lowered_targets(fields for _, fields in (*operators, *lowerings))
+
+    def formula(fields: Fields, path: Path, order: int) -> Pattern:
+        def read() -> Pattern:
+            return _in_pack(pattern_of(fields, path, order, known, checked=wanted(path)), packs)
+
+        if wanted(path) or (header := header_of(fields, path, order, lowered)).id not in needs:
+            return read()
+        return unread(header, needs[header.id], read)
+
+    patterns = tuple(formula(fields, path, order) for order, (path, fields) in enumerate(formulas))
     for operator in known.values():
         if wanted(operator.file):
             check_operator(operator, domains)
@@ -139,6 +133,14 @@ def _parsed(
         if wanted(pattern.file):
             check(pattern, domains)
     return patterns, known
+
+
+def _needs(files: Contents) -> Mapping[str, Needs]:
+    """What the built-in patterns in these files need, where that is known."""
+    known: dict[str, Needs] = {}
+    for folder in built_in_packs():
+        known |= read_needs(folder, (file for file in files if file[0].is_relative_to(folder)))
+    return known
 
 
 def _in_pack(pattern: Pattern, packs: Iterable[Pack]) -> Pattern:
@@ -157,25 +159,9 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
     Raises PatternError, with the place, for a mistake in the keys that are read.
     """
     packs, files = _collect(paths, built_in)
-    formulas, operators, lowerings = _by_kind(_unique(_contents(files)))
-    lowered: dict[str, list[str]] = defaultdict(list)
-    for _, fields in (*operators, *lowerings):
-        name = fields.get("operator") or fields.get("lowers")
-        if isinstance(name, Scalar):
-            lowered[name.text] += fields.keys
-    return tuple(
-        Header(
-            identity := read_id(fields, path),
-            path.absolute().parent.name,
-            read_summary(fields),
-            read_targets(fields, lowered),
-            str(path),
-            order,
-            read_formerly(fields, identity),
-            _origin(path, packs),
-        )
-        for order, (path, fields) in enumerate(formulas)
-    )
+    formulas, operators, lowerings = _by_kind(_contents(files))
+    lowered = lowered_targets(fields for _, fields in (*operators, *lowerings))
+    return tuple(header_of(fields, path, order, lowered, _origin(path, packs)) for order, (path, fields) in enumerate(formulas))
 
 
 def _origin(file: Path, packs: Iterable[Pack]) -> str:
@@ -184,19 +170,37 @@ def _origin(file: Path, packs: Iterable[Pack]) -> str:
     return "" if is_built_in(str(file)) else str(file.parent) if pack is None else f"the pack {pack}"
 
 
-def _by_kind(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
-    """Split files into patterns (also those that share a file), canonical operators, and lowerings."""
+def _by_kind(files: Contents) -> tuple[list[_File], list[_File], list[_File]]:
+    """The patterns (also those that share a file), canonical operators, and lowerings in the files.
+
+    Raises PatternError, with the place, where a file is not YAML, or two patterns have the same id.
+    """
     formulas: list[_File] = []
     operators: list[_File] = []
     lowerings: list[_File] = []
-    for path, fields in files:
+    places: dict[str, Span] = {}
+    for path, content in files:
+        fields = read_content(content, str(path))
+        shared = formulas_of(fields)
+        _check_unique((fields, *shared), places)
         if fields.get("operator") is not None:
             operators.append((path, fields))
         if fields.get("operator") is not None or fields.get("each") is not None:
-            formulas += [(path, one) for one in formulas_of(fields)]
+            formulas += [(path, one) for one in shared]
         else:
             (formulas if fields.get("lowers") is None else lowerings).append((path, fields))
     return formulas, operators, lowerings
+
+
+def _check_unique(patterns: Iterable[Fields], places: dict[str, Span]) -> None:
+    """Raise PatternError where an id is in `places`. Add the ids to it, with their places."""
+    for name in (one.get("id") for one in patterns):
+        if not isinstance(name, Scalar):
+            continue
+        if name.text in places:
+            hint = "rename one of the two, file and id"
+            raise PatternError(f"the id `{name.text}` is taken by {places[name.text]}", span=name.span, hint=hint)
+        places[name.text] = name.span
 
 
 def renamed(patterns: Iterable[Pattern | Header]) -> dict[str, str]:
@@ -219,6 +223,11 @@ def built_in_packs() -> tuple[Path, ...]:
     """The folders of the built-in packs."""
     folder = built_in_folder()
     return () if folder is None else (folder,)
+
+
+def built_in_contents() -> Contents:
+    """The built-in pattern files with their contents."""
+    return _contents(_collect((), built_in=True)[1])
 
 
 @cache
@@ -264,19 +273,3 @@ def pattern_files(path: Path, *, empty: bool = False) -> list[Path]:
 
 def _contents(files: Iterable[Path]) -> Contents:
     return tuple((file, content_of(file)) for file in files)
-
-
-def _unique(files: Contents) -> list[tuple[Path, Fields]]:
-    """The parsed files. Raises PatternError where two have the same id."""
-    places: dict[str, Span] = {}
-    read: list[tuple[Path, Fields]] = []
-    for path, content in files:
-        fields = read_content(content, str(path))
-        names = (one.get("id") for one in (fields, *formulas_of(fields)))
-        for name in (name for name in names if isinstance(name, Scalar)):
-            if name.text in places:
-                hint = "rename one of the two, file and id"
-                raise PatternError(f"the id `{name.text}` is taken by {places[name.text]}", span=name.span, hint=hint)
-            places[name.text] = name.span
-        read.append((path, fields))
-    return read
