@@ -42,6 +42,16 @@ def test_a_model_with_plain_dimensions_does_not_import_sympy(tmp_path: Path, com
     assert imported(command, save(GELU, tmp_path / "gelu.onnx")) == (0, False)
 
 
+def test_a_small_model_runs_no_late_module(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom onnx_subgraph.cli import main\nfrom onnx_subgraph.late import LATE\n"
+        "code = main(sys.argv[1:])\nprint(code, [m for m in LATE if type(sys.modules[m]).__name__ != '_Late'], file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, "fuse", save(GELU, tmp_path / "gelu.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.stderr == "0 []\n"
+
+
 PROGRAMS = {
     "the function": """
 from onnx_subgraph import Options, fuse, load_patterns
