@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from onnx_subgraph.language.formulas import FORMULA_FILE
 from onnx_subgraph.language.pattern import Needs
@@ -30,13 +29,9 @@ def read_needs(folder: Path, files: Iterable[tuple[Path, bytes]]) -> Mapping[str
 
 
 def written_needs(folder: Path, files: Iterable[tuple[Path, bytes]], needs: Mapping[str, Needs]) -> str:
-    """The index, as text. A need that another one implies is left out."""
-
-    def written(all_of: Needs) -> list[Any]:
-        least = (need for need in all_of if not any(other < need for other in all_of))
-        return sorted(sorted(map(qualified, need)) for need in least)
-
-    lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(written(needs[name]))}" for name in sorted(needs))
+    """The index, as text."""
+    written = {name: sorted(sorted(map(qualified, need)) for need in needs[name]) for name in sorted(needs)}
+    lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(sets)}" for name, sets in written.items())
     return f'{{\n  "digest": "{_digest(folder, files)}",\n  "needs": {{\n{lines}\n  }}\n}}\n'
 
 
