@@ -8,29 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 
 from onnx_subgraph.collection import uncollected
-from onnx_subgraph.errors import PatternError, Span, UsageError
+from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.formulas import FORMULA_FILE, built_in_folder, formula_contents
 from onnx_subgraph.language.header import Header, header_of, lowered_targets
+from onnx_subgraph.language.index import read_index
 from onnx_subgraph.language.installed import with_names_resolved
-from onnx_subgraph.language.needs import read_needs
+from onnx_subgraph.language.kinds import Contents, Kinds, named, read_kinds
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import lowered_by, operator_of
 from onnx_subgraph.language.pack import PACK_FILE, Pack, read_pack
-from onnx_subgraph.language.pattern import Needs, Pattern
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import pattern_of
-from onnx_subgraph.language.shared import formulas_of
-from onnx_subgraph.language.source import Fields, Scalar, content_of, read_content
-from onnx_subgraph.language.unread import unread
+from onnx_subgraph.language.source import content_of
+from onnx_subgraph.language.unread import Operators, Unparsed
 from onnx_subgraph.paths import StrPath
-
-Contents = tuple[tuple[Path, bytes], ...]
-"""Files with their contents."""
-_File = tuple[Path, Fields]
 
 
 @dataclass(frozen=True)
@@ -103,44 +99,45 @@ def _parsed(
     """
     from onnx_subgraph.language.check import check, check_operator
 
-    formulas, operators, lowerings = _by_kind(files)
+    own = read_kinds(tuple(file for file in files if not is_built_in(str(file[0]))))
+    built_in = None if checked else _unread(files, own)
+    formulas, operators, lowerings = read_kinds(files) if built_in is None else own
     everything = checked or not all(is_built_in(str(path)) for path, _ in lowerings)
 
     def wanted(file: str | Path) -> bool:
         return everything or not is_built_in(str(file))
 
-    known = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
+    made = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
     for path, fields in reversed(lowerings):  # reversed, so that the first file's lowerings come first
-        operator = lowered_by(fields, path, known)
-        known[operator.name] = operator
+        operator = lowered_by(fields, path, made)
+        made[operator.name] = operator
+    known = Operators(made, {} if built_in is None else built_in.operators())
+    patterns = [] if built_in is None else built_in.patterns(known, partial(_in_pack, packs=packs))
+    for path, fields in formulas:
+        pattern = pattern_of(fields, path, len(patterns), known, checked=wanted(path))
+        patterns.append(_in_pack(pattern, packs))
     domains = frozenset(pack.domain for pack in packs if pack.domain)
-    needs = {} if everything else _needs(files)
-    lowered = lowered_targets(fields for _, fields in (*operators, *lowerings))
-
-    def formula(fields: Fields, path: Path, order: int) -> Pattern:
-        def read() -> Pattern:
-            return _in_pack(pattern_of(fields, path, order, known, checked=wanted(path)), packs)
-
-        if wanted(path) or (header := header_of(fields, path, order, lowered)).id not in needs:
-            return read()
-        return unread(header, needs[header.id], read)
-
-    patterns = tuple(formula(fields, path, order) for order, (path, fields) in enumerate(formulas))
-    for operator in known.values():
+    for operator in made.values():
         if wanted(operator.file):
             check_operator(operator, domains)
     for pattern in patterns:
         if wanted(pattern.file):
             check(pattern, domains)
-    return patterns, known
+    return tuple(patterns), known
 
 
-def _needs(files: Contents) -> Mapping[str, Needs]:
-    """What the built-in patterns in these files need, where that is known."""
-    known: dict[str, Needs] = {}
+def _unread(files: Contents, own: Kinds) -> Unparsed | None:
+    """The built-in patterns in these files, not parsed yet.
+
+    None where that is not possible: there is no index of these files, or the user's files change what it says.
+    """
     for folder in built_in_packs():
-        known |= read_needs(folder, (file for file in files if file[0].is_relative_to(folder)))
-    return known
+        shipped = tuple(file for file in files if file[0].is_relative_to(folder))
+        index = read_index(folder, shipped) if not own.lowerings else None
+        taken = named(own.patterns, "id") | named(own.operators, "operator")
+        if index is not None and taken.isdisjoint({*index.operators, *(entry.header.id for entry in index.entries)}):
+            return Unparsed(index, shipped)
+    return None
 
 
 def _in_pack(pattern: Pattern, packs: Iterable[Pack]) -> Pattern:
@@ -159,7 +156,7 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
     Raises PatternError, with the place, for a mistake in the keys that are read.
     """
     packs, files = _collect(paths, built_in)
-    formulas, operators, lowerings = _by_kind(_contents(files))
+    formulas, operators, lowerings = read_kinds(_contents(files))
     lowered = lowered_targets(fields for _, fields in (*operators, *lowerings))
     return tuple(header_of(fields, path, order, lowered, _origin(path, packs)) for order, (path, fields) in enumerate(formulas))
 
@@ -168,39 +165,6 @@ def _origin(file: Path, packs: Iterable[Pack]) -> str:
     """A description of where a pattern file comes from; "" for a built-in one."""
     pack = _pack_of(file, packs)
     return "" if is_built_in(str(file)) else str(file.parent) if pack is None else f"the pack {pack}"
-
-
-def _by_kind(files: Contents) -> tuple[list[_File], list[_File], list[_File]]:
-    """The patterns (also those that share a file), canonical operators, and lowerings in the files.
-
-    Raises PatternError, with the place, where a file is not YAML, or two patterns have the same id.
-    """
-    formulas: list[_File] = []
-    operators: list[_File] = []
-    lowerings: list[_File] = []
-    places: dict[str, Span] = {}
-    for path, content in files:
-        fields = read_content(content, str(path))
-        shared = formulas_of(fields)
-        _check_unique((fields, *shared), places)
-        if fields.get("operator") is not None:
-            operators.append((path, fields))
-        if fields.get("operator") is not None or fields.get("each") is not None:
-            formulas += [(path, one) for one in shared]
-        else:
-            (formulas if fields.get("lowers") is None else lowerings).append((path, fields))
-    return formulas, operators, lowerings
-
-
-def _check_unique(patterns: Iterable[Fields], places: dict[str, Span]) -> None:
-    """Raise PatternError where an id is in `places`. Add the ids to it, with their places."""
-    for name in (one.get("id") for one in patterns):
-        if not isinstance(name, Scalar):
-            continue
-        if name.text in places:
-            hint = "rename one of the two, file and id"
-            raise PatternError(f"the id `{name.text}` is taken by {places[name.text]}", span=name.span, hint=hint)
-        places[name.text] = name.span
 
 
 def renamed(patterns: Iterable[Pattern | Header]) -> dict[str, str]:
