@@ -30,6 +30,10 @@ class Unread(Pattern):
     _read: Callable[[], Pattern]
     _targets: tuple[str, ...]
 
+    def __new__(cls, **values: Any) -> Pattern:  # type: ignore[misc]
+        """A pattern with these values: `dataclasses.replace` of an unread one gives an ordinary one."""
+        return Pattern(**values)
+
     @property
     def is_formula(self) -> bool:
         """Whether the pattern is a formula, not a region or function bodies."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,8 @@ def test_a_pattern_that_is_not_read_yet_says_the_same(late: Pattern) -> None:
     for name in (field.name for field in fields(Pattern) if field.name != "needs"):
         assert repr(getattr(late, name)) == repr(getattr(read, name))
     assert (late.name, late.results) == (read.name, read.results)
+    other = replace(late, replace={})
+    assert type(other) is Pattern and other.replace == {} and repr(other.match) == repr(read.match)
 
 
 def test_nothing_is_parsed_to_select_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
