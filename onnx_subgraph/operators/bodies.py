@@ -33,6 +33,14 @@ def body_version(name: str, opset: int) -> int | None:
     return here if source.has_function or source.has_context_dependent_function else None
 
 
+def depends_on_call(name: str, version: int) -> bool:
+    """Whether calls of an operator have bodies of different nodes; else the bodies differ in the values of attributes alone."""
+    import onnx
+
+    source: Any = onnx.defs.get_schema(name, version, "")
+    return bool(source.has_context_dependent_function)
+
+
 def body(
     name: str,
     version: int,
