@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_subgraph.cli.ci import held
 from onnx_subgraph.cli.job import Failure
@@ -82,8 +81,7 @@ def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: b
             warn(f"{entry.model}: {missed_text(check)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(NamedTuple):
     """The outcome of a model that an earlier run has fused. report: the JSON of that run."""
 
     report: Object

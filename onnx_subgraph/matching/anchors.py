@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import product
 from math import ceil
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -41,8 +42,7 @@ _CHAINS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """One step up from an anchor: through one operator (`steps` = 1), or through up to `steps` operators of a chain.
 
     term: the part of the pattern above. optional: the chain may have no node in the graph, as a product of one factor and a scale
@@ -55,8 +55,7 @@ class Level:
     optional: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(NamedTuple):
     """Start at each node of `operators` that matches `term`, and climb along `path`."""
 
     term: Normal
@@ -64,8 +63,7 @@ class Anchor:
     path: tuple[Level, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """The anchors for one graph.
 
     cost: the number of nodes to start from. structure: the number of operators in the weakest anchor.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -38,8 +39,7 @@ MOST_GIVEN_UP = 4
 """After this many abandoned roots in one graph, the search for the pattern in the graph ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Searched:
+class _Searched(NamedTuple):
     """The results for one pattern in one graph."""
 
     matches: tuple[Match, ...]
