@@ -5,23 +5,18 @@ only a program may do to its whole process.
 """
 
 import gc
-import os
 import sys
-
-IDLE = "OPENBLAS_THREAD_TIMEOUT"
-"""The power of two of the processor cycles after which an idle thread of numpy's OpenBLAS sleeps. Until then it spins."""
-SOON = "20"
-"""A third of a millisecond. OpenBLAS's 26 lets each of its threads spin for some 20 ms after the import of numpy."""
 
 
 def main() -> int:
     """Runs the command line on `sys.argv[1:]` and gives its exit code: 0, 1 or 2."""
-    os.environ.setdefault(IDLE, SOON)  # OpenBLAS reads it when numpy is imported
     try:
         from onnx_subgraph.cli import main as run
+        from onnx_subgraph.cli.idle import sleep_soon
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted: nothing was written.\n")
         return 2
+    sleep_soon()
     code = run()
     gc.freeze()  # Python collects garbage while it shuts down. Without this it would traverse a million objects for nothing.
     return code

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-from onnx_subgraph.__main__ import IDLE, SOON
+import pytest
+
+from onnx_subgraph.cli.idle import IDLE, SOON
 from tests.cli.conftest import ROOT
 
 
@@ -27,6 +30,16 @@ def test_idle_threads_of_numpy_sleep_soon() -> None:
 
 def test_the_user_decides_when_idle_threads_sleep() -> None:
     assert ended(**{IDLE: "26"})[:2] == ["0", "26"]
+
+
+@pytest.mark.parametrize("given", [{}, {IDLE: "24"}])
+def test_a_program_that_we_run_has_the_environment_of_the_user(given: dict[str, str], tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import os; print(os.environ.get('{IDLE}'))", encoding="utf-8")
+    kept = {name: value for name, value in os.environ.items() if name != IDLE}
+    command = [sys.executable, "-m", "onnx_subgraph", "run", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=kept | given)
+    assert done.stdout.strip() == given.get(IDLE, "None")
 
 
 def test_the_last_collections_traverse_nothing() -> None:
