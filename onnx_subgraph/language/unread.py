@@ -77,10 +77,10 @@ class Operators(Mapping[str, CanonicalOperator]):
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read.keys() | self._made.keys())
+        return iter(dict.fromkeys((*self._read, *self._made)))
 
     def __len__(self) -> int:
-        return len(self._read.keys() | self._made.keys())
+        return len({*self._read, *self._made})
 
 
 class Unparsed:

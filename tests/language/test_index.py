@@ -89,6 +89,12 @@ def test_a_pattern_of_the_user_has_the_built_in_operators(tmp_path: Path) -> Non
     assert mine.raised is not None and mine.targets == READ["gelu"].targets
 
 
+def test_operators_are_listed_in_one_order_before_and_after_they_are_read() -> None:
+    operators = load_patterns().operators
+    assert list(operators) == sorted(operators) and len(operators) == len({*operators})
+    assert [operator.name for operator in operators.values()] == list(operators)
+
+
 class Counted:
     """The pattern `y = Erf(x)`, and how often it was read."""
 
