@@ -10,7 +10,8 @@ import textwrap
 from itertools import groupby
 from pathlib import Path
 
-from onnx_subgraph.language.library import Header, Library, headers, load_patterns
+from onnx_subgraph.language.header import Header
+from onnx_subgraph.language.library import Library, headers, load_patterns
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.pattern import Pattern
 

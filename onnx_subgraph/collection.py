@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SELDOM = 50_000
+SELDOM = 200_000
 """New objects between two garbage collections; Python's default is 700."""
 
 

@@ -1,7 +1,7 @@
 """Libraries that are imported on first use of an attribute, not at the import statement.
 
 onnx-ir and onnx-shape-inference import sympy, whose import takes longer than fusing a small model. Only arithmetic on symbolic
-dimensions needs it (`model/symbolic.py`).
+dimensions needs it (`model/symbolic.py`). Two smaller modules are needed as rarely.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ LATE = (
     "onnx_ir._symbolic_shapes",
     "onnx_shape_inference._symbolic_shapes",
     "onnx_shape_inference._constraints",
+    "onnx_ir.passes.common",
+    "packaging.version",
 )
-"""sympy, and the modules that use it while they are imported."""
+"""sympy, and the modules that use it while they are imported; what removes nodes, which fixed dimensions need; versions."""
 _loading = threading.RLock()
 
 

@@ -15,7 +15,6 @@ from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.custom_ops import libraries
-from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
@@ -41,7 +40,6 @@ from onnx_subgraph.settling import settled_attempt
 from onnx_subgraph.verification.blame import Settled, Undone
 from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
 from onnx_subgraph.verification.libraries import with_libraries
-from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import held_to
 from onnx_subgraph.verification.verdict import Verdict
@@ -49,6 +47,7 @@ from onnx_subgraph.verification.verdict import Verdict
 if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
     from onnx_subgraph.timing import Bench
+    from onnx_subgraph.verification.own import OwnWork
 
 WRITTEN_BY = "onnx_subgraph.written_by"
 """Key in the metadata of a model that is not a copy of its original: the program and version that wrote it."""
@@ -118,6 +117,8 @@ def _fuse(
     if not unchanged:
         fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
         if own_kernels and (ours := {name for domain, name, _ in fused.model.functions if domain == OWN_DOMAIN}):
+            from onnx_subgraph.kernels.marked import KERNELS
+
             fused.model.metadata_props[KERNELS] = " ".join(sorted(ours))
     after = _operators(fused.model)
     result = FuseResult(
@@ -263,6 +264,8 @@ def _own_work(model: Path, fused: Fused, options: Options, clock: Clock) -> tupl
     """Onnxruntime's own fusions in the original and in the fused model, on each provider; () if not requested."""
     if not options.compare_ort:
         return ()
+    from onnx_subgraph.verification.own import own_work
+
     with clock.stage("compare"):
         return tuple(own_work(load(model), fused.model, model, fused.rewrites, p) for p in options.providers)
 

@@ -12,17 +12,17 @@ from onnx_subgraph.model.gaps import Gap
 from onnx_subgraph.model.overridable import Overridable
 from onnx_subgraph.model.simplify import NOTHING, Simplified
 from onnx_subgraph.rewriting.marked import Marked
-from onnx_subgraph.rewriting.recurrent import Recurrent
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Flushed
 from onnx_subgraph.verification.blame import Undone
-from onnx_subgraph.verification.own import OwnWork
 from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Verdict
 
-if TYPE_CHECKING:  # measuring has its own imports, and few runs measure
+if TYPE_CHECKING:  # what few runs need: Loops, a comparison with onnxruntime, measuring
+    from onnx_subgraph.rewriting.recurrent import Recurrent
     from onnx_subgraph.timing import Bench
     from onnx_subgraph.timing.tuning import Tuning
+    from onnx_subgraph.verification.own import OwnWork
 
 
 @dataclass(frozen=True, slots=True)

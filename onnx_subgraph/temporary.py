@@ -20,8 +20,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PROGRAM = "onnx-subgraph"
 ABANDONED_SECONDS = 24 * 3600.0
@@ -111,8 +111,7 @@ def _mark() -> str:
     return f"{PROGRAM}-{_HOST}-{os.getpid()}-{next(_numbers)}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
+class _Left(NamedTuple):
     """A file or folder with a name of ours. owner: machine and process. kind: "tmp", "old", or "" for a folder."""
 
     path: Path

@@ -42,6 +42,24 @@ def test_a_model_with_plain_dimensions_does_not_import_sympy(tmp_path: Path, com
     assert imported(command, save(GELU, tmp_path / "gelu.onnx")) == (0, False)
 
 
+ELSEWHERE = (
+    *("authoring", "backends.registry", "engine", "expectation", "explaining", "kernels", "mining", "partitioning"),
+    *("proving", "session", "timing", "tuning", "report.html", "rewriting.recurrent", "verification.own"),
+)
+"""Parts of the package that only other commands, other options, or a Loop need."""
+
+
+def test_a_small_model_imports_only_what_it_needs(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom onnx_subgraph.cli import main\nfrom onnx_subgraph.late import LATE\nprint(main(sys.argv[1:]),"
+        "[m for m in LATE if type(sys.modules[m]).__name__ != '_Late'], "
+        f"[m for m in {ELSEWHERE} if 'onnx_subgraph.' + m in sys.modules], file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, "fuse", save(GELU, tmp_path / "gelu.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.stderr == "0 [] []\n"
+
+
 PROGRAMS = {
     "the function": """
 from onnx_subgraph import Options, fuse, load_patterns

@@ -40,7 +40,6 @@ from onnx_subgraph.cli.options import (
 )
 from onnx_subgraph.cli.outputs import output_folder, plan_outputs, without_own, without_written
 from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
-from onnx_subgraph.cli.resuming import check_resumable
 from onnx_subgraph.cli.streams import OUTPUT
 from onnx_subgraph.cli.tuning import Tuner, tune_options
 from onnx_subgraph.errors import UsageError
@@ -188,15 +187,21 @@ def fuse(
         )
     check_executor(executor, jobs)
     files = {"--expect": expect, "--write-expect": write_expect, "--junit": junit, "--summary": summary, "--report": report}
-    check_resumable(resume, {**files, "--tune": tune, "--bench": bench, "--dry-run": dry_run})
+    if resume:
+        from onnx_subgraph.cli.resuming import check_resumable
+
+        check_resumable({**files, "--tune": tune, "--bench": bench, "--dry-run": dry_run})
 
     from onnx_subgraph.cli.batch import Task, run
     from onnx_subgraph.cli.interrupt import break_off
-    from onnx_subgraph.cli.resuming import Notes
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.options import Options
 
-    notes = Notes(target, patterns, feeds["libraries"]) if resume or (models.several and not dry_run) else None
+    notes = None
+    if resume or (models.several and not dry_run):
+        from onnx_subgraph.cli.resuming import Notes
+
+        notes = Notes(target, patterns, feeds["libraries"])
     library = load_patterns(patterns)
     only_ids, skip_ids = current_ids(flat(only), library), current_ids(flat(skip), library)
     expectation = wanted.expectation(models.paths, library)

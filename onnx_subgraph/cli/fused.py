@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_subgraph.cli.ci import held
 from onnx_subgraph.cli.job import Failure
@@ -82,8 +81,7 @@ def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: b
             warn(f"{entry.model}: {missed_text(check)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(NamedTuple):
     """The outcome of a model that an earlier run has fused. report: the JSON of that run."""
 
     report: Object
@@ -147,18 +145,20 @@ class Told:
         entry = entry_of(task, outcome, self._library)
         tell(entry, outcome, hidden_in(entry, outcome), as_json=self._as_json)
         self.entries.append(entry)
-        self._reports.append(_report(entry))
+        if self._as_json or self._several:
+            self._reports.append(_report(entry))
         self._words.append(entry.error.partition("\n")[0] if entry.result is None else entry.outcome)
         return entry
 
     def finish(self) -> None:
         """Prints the JSON, or the table of several models."""
         from onnx_subgraph.cli.terminal import show, show_json
-        from onnx_subgraph.report import many
 
         if self._as_json:
             show_json({"models": self._reports} if self._several else self._reports[0])
         elif self._several:
+            from onnx_subgraph.report import many
+
             good = sum(entry.code == 0 for entry in self.entries) + len(self._earlier)
             show(many.fused(self._reports, self._words, good), good=good == len(self._reports))
 

@@ -17,7 +17,7 @@ from onnx_subgraph.cli.options import complete_ids, json_option, patterns_option
 from onnx_subgraph.errors import PatternError
 
 if TYPE_CHECKING:
-    from onnx_subgraph.language.library import Header
+    from onnx_subgraph.language.header import Header
 
 
 @click.command("list-patterns", short_help="List all patterns, or show one.")

@@ -34,10 +34,10 @@ NOTES, FILES = "runs", "files"
 Object = dict[str, Any]
 
 
-def check_resumable(resume: bool, others: Mapping[str, object]) -> None:
+def check_resumable(others: Mapping[str, object]) -> None:
     """Raises UsageError if one of the `others` is an option that needs the results of all models, not their reports."""
     given = [name for name, value in others.items() if value]
-    if resume and given:
+    if given:
         raise UsageError(
             f"{given[0]} needs the results of all models, but --resume leaves some out", hint="leave one of the two options out"
         )

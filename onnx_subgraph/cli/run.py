@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from onnx_subgraph.cli.idle import of_user
 from onnx_subgraph.errors import UsageError
 
 
@@ -43,7 +44,7 @@ def run(backend: tuple[str, ...], strict: bool, module: bool, program: str, argu
         from onnx_subgraph.backends.names import check_backends
 
         check_backends(backends)
-    environment = hooked(dict(os.environ), backends, strict)
+    environment = hooked(of_user(os.environ), backends, strict)
     command = [sys.executable, *(["-m"] if module else []), program, *arguments]
     sys.stdout.flush()
     sys.stderr.flush()

@@ -56,7 +56,7 @@ def _schemas(call: Apply, operator: Operator, domains: frozenset[str]) -> tuple[
     found = operators.history(operator.name, operator.domain)
     if found or operator.domain in domains:
         return found
-    if operator.domain not in operators.domains():
+    if not operators.is_domain(operator.domain):
         hint = spelling.hint(operator.domain, operators.domains(), "a domain of your own is named in `pack.yaml`, `domain: …`")
         raise PatternError(f"the domain `{operator.domain}` is not known", span=call.span, hint=hint)
     near = spelling.nearest(operator.name, operators.operator_names(operator.domain))

@@ -98,7 +98,7 @@ def read_capability(path: Path) -> Capability:
 
 def _operator(key: Scalar) -> tuple[str, str]:
     domain, _, name = key.text.rpartition(".")
-    if domain in operators.domains() and not operators.history(name, domain):
+    if operators.is_domain(domain) and not operators.history(name, domain):
         hint = spelling.hint(name, operators.operator_names(domain), "give the operator's name, with its domain before it")
         raise PatternError(f"`{key.text}` is no operator", span=key.span, hint=hint)
     return domain, name

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language.optional import Place, without_marks
@@ -22,8 +22,7 @@ _STATEMENT = 4
 """Levels of a tree without a character of their own: the module, the statement, and the context of a name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(NamedTuple):
     """A scalar with source text in Python's grammar, and its lines. marks: the places of each `?`, in a block of terms."""
 
     scalar: Scalar

@@ -6,45 +6,27 @@ groups and files by name. `headers` reads only what a list shows, without import
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 
 from onnx_subgraph.collection import uncollected
-from onnx_subgraph.errors import PatternError, Span, UsageError
+from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import FORMULA_FILE, built_in_folder, formula_contents
+from onnx_subgraph.language.header import Header, header_of, lowered_targets
+from onnx_subgraph.language.index import read_index
 from onnx_subgraph.language.installed import with_names_resolved
+from onnx_subgraph.language.kinds import Contents, Kinds, named, read_kinds
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import lowered_by, operator_of
 from onnx_subgraph.language.pack import PACK_FILE, Pack, read_pack
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.reading import pattern_of, read_id, read_summary
-from onnx_subgraph.language.shared import formulas_of
-from onnx_subgraph.language.source import Fields, Scalar, content_of, read_content
-from onnx_subgraph.language.targets import read_targets
+from onnx_subgraph.language.reading import pattern_of
+from onnx_subgraph.language.source import content_of
+from onnx_subgraph.language.unread import Operators, Unparsed
 from onnx_subgraph.paths import StrPath
-
-Contents = tuple[tuple[Path, bytes], ...]
-"""Files with their contents."""
-_File = tuple[Path, Fields]
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What a list shows of a pattern. origin: a description of where it comes from, "" for a built-in one."""
-
-    id: str
-    group: str
-    summary: str
-    targets: tuple[str, ...]
-    file: str
-    order: int
-    formerly: tuple[str, ...] = ()
-    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,28 +99,45 @@ def _parsed(
     """
     from onnx_subgraph.language.check import check, check_operator
 
-    formulas, operators, lowerings = _by_kind(_unique(files))
+    own = read_kinds(tuple(file for file in files if not is_built_in(str(file[0]))))
+    built_in = None if checked else _unread(files, own)
+    formulas, operators, lowerings = read_kinds(files) if built_in is None else own
     everything = checked or not all(is_built_in(str(path)) for path, _ in lowerings)
 
     def wanted(file: str | Path) -> bool:
         return everything or not is_built_in(str(file))
 
-    known = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
+    made = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
     for path, fields in reversed(lowerings):  # reversed, so that the first file's lowerings come first
-        operator = lowered_by(fields, path, known)
-        known[operator.name] = operator
+        operator = lowered_by(fields, path, made)
+        made[operator.name] = operator
+    known = Operators(made, {} if built_in is None else built_in.operators())
+    patterns = [] if built_in is None else built_in.patterns(known, partial(_in_pack, packs=packs))
+    for path, fields in formulas:
+        pattern = pattern_of(fields, path, len(patterns), known, checked=wanted(path))
+        patterns.append(_in_pack(pattern, packs))
     domains = frozenset(pack.domain for pack in packs if pack.domain)
-    patterns = tuple(
-        _in_pack(pattern_of(fields, path, order, known, checked=wanted(path)), packs)
-        for order, (path, fields) in enumerate(formulas)
-    )
-    for operator in known.values():
+    for operator in made.values():
         if wanted(operator.file):
             check_operator(operator, domains)
     for pattern in patterns:
         if wanted(pattern.file):
             check(pattern, domains)
-    return patterns, known
+    return tuple(patterns), known
+
+
+def _unread(files: Contents, own: Kinds) -> Unparsed | None:
+    """The built-in patterns in these files, not parsed yet.
+
+    None where that is not possible: there is no index of these files, or the user's files change what it says.
+    """
+    for folder in built_in_packs():
+        shipped = tuple(file for file in files if file[0].is_relative_to(folder))
+        index = read_index(folder, shipped) if not own.lowerings else None
+        taken = named(own.patterns, "id") | named(own.operators, "operator")
+        if index is not None and taken.isdisjoint({*index.operators, *(entry.header.id for entry in index.entries)}):
+            return Unparsed(index, shipped)
+    return None
 
 
 def _in_pack(pattern: Pattern, packs: Iterable[Pack]) -> Pattern:
@@ -157,46 +156,15 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
     Raises PatternError, with the place, for a mistake in the keys that are read.
     """
     packs, files = _collect(paths, built_in)
-    formulas, operators, lowerings = _by_kind(_unique(_contents(files)))
-    lowered: dict[str, list[str]] = defaultdict(list)
-    for _, fields in (*operators, *lowerings):
-        name = fields.get("operator") or fields.get("lowers")
-        if isinstance(name, Scalar):
-            lowered[name.text] += fields.keys
-    return tuple(
-        Header(
-            identity := read_id(fields, path),
-            path.absolute().parent.name,
-            read_summary(fields),
-            read_targets(fields, lowered),
-            str(path),
-            order,
-            read_formerly(fields, identity),
-            _origin(path, packs),
-        )
-        for order, (path, fields) in enumerate(formulas)
-    )
+    formulas, operators, lowerings = read_kinds(_contents(files))
+    lowered = lowered_targets(fields for _, fields in (*operators, *lowerings))
+    return tuple(header_of(fields, path, order, lowered, _origin(path, packs)) for order, (path, fields) in enumerate(formulas))
 
 
 def _origin(file: Path, packs: Iterable[Pack]) -> str:
     """A description of where a pattern file comes from; "" for a built-in one."""
     pack = _pack_of(file, packs)
     return "" if is_built_in(str(file)) else str(file.parent) if pack is None else f"the pack {pack}"
-
-
-def _by_kind(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
-    """Split files into patterns (also those that share a file), canonical operators, and lowerings."""
-    formulas: list[_File] = []
-    operators: list[_File] = []
-    lowerings: list[_File] = []
-    for path, fields in files:
-        if fields.get("operator") is not None:
-            operators.append((path, fields))
-        if fields.get("operator") is not None or fields.get("each") is not None:
-            formulas += [(path, one) for one in formulas_of(fields)]
-        else:
-            (formulas if fields.get("lowers") is None else lowerings).append((path, fields))
-    return formulas, operators, lowerings
 
 
 def renamed(patterns: Iterable[Pattern | Header]) -> dict[str, str]:
@@ -219,6 +187,11 @@ def built_in_packs() -> tuple[Path, ...]:
     """The folders of the built-in packs."""
     folder = built_in_folder()
     return () if folder is None else (folder,)
+
+
+def built_in_contents() -> Contents:
+    """The built-in pattern files with their contents."""
+    return _contents(_collect((), built_in=True)[1])
 
 
 @cache
@@ -264,19 +237,3 @@ def pattern_files(path: Path, *, empty: bool = False) -> list[Path]:
 
 def _contents(files: Iterable[Path]) -> Contents:
     return tuple((file, content_of(file)) for file in files)
-
-
-def _unique(files: Contents) -> list[tuple[Path, Fields]]:
-    """The parsed files. Raises PatternError where two have the same id."""
-    places: dict[str, Span] = {}
-    read: list[tuple[Path, Fields]] = []
-    for path, content in files:
-        fields = read_content(content, str(path))
-        names = (one.get("id") for one in (fields, *formulas_of(fields)))
-        for name in (name for name in names if isinstance(name, Scalar)):
-            if name.text in places:
-                hint = "rename one of the two, file and id"
-                raise PatternError(f"the id `{name.text}` is taken by {places[name.text]}", span=name.span, hint=hint)
-            places[name.text] = name.span
-        read.append((path, fields))
-    return read

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
@@ -21,8 +21,7 @@ from onnx_subgraph.language.source import Fields
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Term, Variable, children, walk
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """The names that a block binds, each kind in the order written.
 
     assigned: on the left of a line. values: free values, for which a caller provides a value; without `_`. statics: names used

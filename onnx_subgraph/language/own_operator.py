@@ -53,7 +53,7 @@ def read_operator(data: Data | None, otherwise: str) -> Grow:
 def check_attributes(grow: Grow) -> None:
     """Raise PatternError where an attribute is taken from an unknown operator, or from one that never has it."""
     for source in grow.attributes.values():
-        if not isinstance(source, OfNode) or source.operator.domain not in operators.domains():
+        if not isinstance(source, OfNode) or not operators.is_domain(source.operator.domain):
             continue
         schemas = operators.history(source.operator.name, source.operator.domain)
         known = {name for schema in schemas for name in schema.attributes}
@@ -71,7 +71,7 @@ def _operator(tree: ast.expr, code: Code) -> Operator:
     if not isinstance(tree, ast.Name | ast.Attribute) or _NAME.fullmatch(name) is None:
         hint = "an operator's name is in CamelCase, `Elementwise`, with its domain if it is your own"
         raise PatternError("not the name of an operator", span=code.span(tree), hint=hint)
-    if domain and domain in operators.domains():
+    if domain and operators.is_domain(domain):
         message = f"`{domain}` is a domain of others: a region can't be one of their operators"
         raise PatternError(message, span=code.span(tree), hint="write a domain of your own, `com.mylib`")
     return Operator(name, domain)

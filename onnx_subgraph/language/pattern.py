@@ -24,6 +24,10 @@ WRITTEN = ("onnxruntime", "standard")
 """The targets for which replacements are written, because their operators are defined elsewhere."""
 
 
+Needs = tuple[frozenset[tuple[str, str]], ...]
+"""Sets of operators, as (domain, name)."""
+
+
 def camel_case(id: str) -> str:  # noqa: A002  (the id is called id everywhere)
     """An id as an operator name: `fast-gelu` becomes `FastGelu`."""
     return "".join(word[:1].upper() + word[1:] for word in id.split("-"))
@@ -94,7 +98,8 @@ class Pattern:
     inputs, outputs and attributes that must be true; `match` is then empty, too. raised: the canonical operator that this is a
     formula of. Its lowerings are in `replace`; further ones for the same target are in `variants`. kernel: the element types for
     which the library of kernels has that operator, if the pattern supports the target native. opsets: domain → minimum opset that
-    its pack requires. formerly: ids of patterns that were merged into this one.
+    its pack requires. formerly: ids of patterns that were merged into this one. needs: sets of operators, as (domain, name), such
+    that every match has one of each; empty where that is not known without the formula.
     """
 
     id: str
@@ -120,6 +125,7 @@ class Pattern:
     variants: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     formerly: tuple[str, ...] = ()
     opsets: Mapping[str, int] = field(default_factory=dict)
+    needs: Needs = ()
 
     def blocks(self, target: str) -> tuple[Block, ...]:
         """The replacements for a target, in order."""
@@ -146,9 +152,8 @@ class Pattern:
 
     def is_for(self, target: str) -> bool:
         """Whether to search for the pattern with this target. A formula with any replacement qualifies for every target."""
-        if not self.is_formula:
-            return target in self.targets
-        return bool(self.replace) or (target == "native" and bool(self.kernel))
+        enough = {*WRITTEN} | ({target} & {"native"}) if self.is_formula else {target}
+        return not enough.isdisjoint(self.targets)
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language.example import each_example
@@ -25,8 +25,7 @@ _TEXT = re.compile(r'"[^"]*"')
 _LEFT = re.compile(r"\s*((?:[a-z_]\w*\s*,\s*)*[a-z_]\w*)\s*=(?!=)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     """A statement of a block: its text, the place of each of its lines, the names that it assigns and those that it reads."""
 
     text: str

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -29,8 +29,7 @@ MAX_DEPTH = 16
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # libyaml's line ends
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of file, for its errors. error: their type.
 
     give, begin, one: the hints for a missing file, a wrong beginning, and too much content.

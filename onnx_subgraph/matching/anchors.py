@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
-from math import ceil, prod
+from math import ceil
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -41,8 +42,7 @@ _CHAINS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """One step up from an anchor: through one operator (`steps` = 1), or through up to `steps` operators of a chain.
 
     term: the part of the pattern above. optional: the chain may have no node in the graph, as a product of one factor and a scale
@@ -55,8 +55,7 @@ class Level:
     optional: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(NamedTuple):
     """Start at each node of `operators` that matches `term`, and climb along `path`."""
 
     term: Normal
@@ -64,8 +63,7 @@ class Anchor:
     path: tuple[Level, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """The anchors for one graph.
 
     cost: the number of nodes to start from. structure: the number of operators in the weakest anchor.
@@ -83,7 +81,7 @@ NOWHERE = Start(sys.maxsize, (), 0)
 ABSENT = 1 << 32
 """Anchor cost of an operator that is absent from the graph; larger than any real count."""
 MOST_NEEDS = 64
-"""Maximum number of operator sets derived from the alternatives of a choice."""
+"""Maximum number of operator sets derived from two alternatives of a choice."""
 
 Count = Callable[[frozenset[Identity]], int]
 """Returns the number of nodes with one of these operators."""
@@ -116,14 +114,23 @@ def needs(root: Normal) -> tuple[frozenset[Identity], ...]:
     known: dict[int, tuple[frozenset[Identity], ...]] = {}  # formulas share parts
     for term in reversed(list(walk(root))):
         if isinstance(term, Choice):
-            each = [known[id(alternative)] for alternative in term.alternatives]
-            ways = product(*each) if prod(map(len, each)) <= MOST_NEEDS else ()
-            known[id(term)] = tuple(dict.fromkeys(frozenset().union(*one_of_each) for one_of_each in ways))
+            known[id(term)] = reduce(_either, (known[id(alternative)] for alternative in term.alternatives))
             continue
         level = _level(term) if isinstance(term, Operation) else None
         below = (need for child in children(term) if not _is_free(child) for need in known[id(child)])
-        known[id(term)] = tuple(dict.fromkeys((*(() if level is None else (level.operators,)), *below)))
+        known[id(term)] = _least((*(() if level is None else (level.operators,)), *below))
     return known[id(root)]
+
+
+def _either(one: tuple[frozenset[Identity], ...], other: tuple[frozenset[Identity], ...]) -> tuple[frozenset[Identity], ...]:
+    """What every match of one of two alternatives needs; () if that are too many sets."""
+    return _least(a | b for a, b in product(one, other)) if len(one) * len(other) <= MOST_NEEDS else ()
+
+
+def _least(needed: Iterable[frozenset[Identity]]) -> tuple[frozenset[Identity], ...]:
+    """The sets without those that contain another one."""
+    every = dict.fromkeys(needed)
+    return tuple(one for one in every if not any(other < one for other in every))
 
 
 def lacking(root: Normal, counts: Count) -> frozenset[Identity]:

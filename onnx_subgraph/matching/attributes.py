@@ -7,7 +7,6 @@ does not mention must be absent or have the schema's default. Axes are compared 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -26,8 +25,7 @@ from onnx_subgraph.operators import Schema, history, is_axis, is_ordered
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(NamedTuple):
     """Why the static part of a node does not match. change: a change that would make it match, if there is a simple one."""
 
     expected: str

@@ -8,17 +8,15 @@ the table in docs/language.md and the test that both sides are equal use the new
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 Identity = tuple[str, str]
 """Domain and operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """An operator as constant * Π operand ** power, or in a sum as Σ power * operand.
 
     powers: of each operand, in order. variadic: whether it accepts any number of operands, all with the first power.
@@ -71,8 +69,7 @@ SWAPPING = frozenset({("com.microsoft", "SkipLayerNormalization"), ("com.microso
 """Operators whose first two operands can be swapped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(NamedTuple):
     """A call, and other formulas for what it computes, in the pattern language. Its arguments stand for any term.
 
     where: a sentence about numbers among the arguments, which must be true for the formulas to hold.
@@ -130,8 +127,7 @@ def orders(identity: Identity, operands: Sequence[T]) -> Iterable[tuple[T, ...]]
     return (given, (given[1], given[0], *given[2:])) if identity in SWAPPING and len(given) > 1 else (given,)
 
 
-@dataclass(frozen=True, slots=True)
-class Equality:
+class Equality(NamedTuple):
     """Two equal graphs, as text in onnx's notation from inputs `a`, `b`, `c` to `z`, and how patterns write both.
 
     called: the call of the operator. formula: the equal formula in a pattern. where: the condition, in words. left, right: the

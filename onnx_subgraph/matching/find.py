@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -38,8 +39,7 @@ MOST_GIVEN_UP = 4
 """After this many abandoned roots in one graph, the search for the pattern in the graph ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Searched:
+class _Searched(NamedTuple):
     """The results for one pattern in one graph."""
 
     matches: tuple[Match, ...]
@@ -104,7 +104,6 @@ def find(
     places without the rarest operator of a pattern. parts: also look for matches inside a match of the same pattern.
     """
     constants = constants or Constants(model)
-    normals = [normalise(p) for p in patterns if p.is_formula]
     matches: list[Match] = []
     inner: list[Match] = []
     misses: list[RawMiss] = []
@@ -113,8 +112,8 @@ def find(
     with uncollected():
         for graph, owner, opsets in searched_graphs(model):
             view = View(graph, constants, opsets, owner)
-            for normal in normals:
-                searched = _search(view, normal, thorough=thorough, asked=asked, parts=parts)
+            for pattern in (p for p in patterns if p.is_formula):
+                searched = _search(view, pattern, thorough=thorough, asked=asked, parts=parts)
                 matches += searched.matches
                 inner += searched.parts
                 misses += searched.misses
@@ -139,10 +138,13 @@ def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.F
             yield graph, owner if graph is outer else graph, opsets
 
 
-def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool, parts: bool) -> _Searched:
+def _search(view: View, pattern: Pattern, *, thorough: bool, asked: bool, parts: bool) -> _Searched:
     """Search one graph for one pattern: matches, failed candidates, and where the search was bounded."""
     counts = view.count
-    if not asked and not all(map(counts, needs(normal.primary))):  # the common case
+    if not asked and not all(map(counts, pattern.needs)):  # the common case: a built-in pattern that needs not be read
+        return NOTHING
+    normal = normalise(pattern)
+    if not asked and not all(map(counts, needs(normal.primary))):
         return NOTHING
     start = choose(normal.primary, counts)
     if not start.cost:

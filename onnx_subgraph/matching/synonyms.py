@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import frexp, prod
+from typing import NamedTuple
 
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.syntax import parse_term
@@ -17,16 +18,14 @@ from onnx_subgraph.language.term import Apply, Chain, Literal, Operator, Term, V
 from onnx_subgraph.matching.equalities import SYNONYMS
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """The formulas that equal a call, with its arguments. where: the condition for them, or None."""
 
     formulas: tuple[Term, ...]
     where: Expression | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     call: Apply
     formulas: tuple[Term, ...]
     where: str

@@ -6,8 +6,8 @@ import io
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _START = 4096
 """Number of bytes that are inspected. For a zip archive the list of members is inspected, too."""
@@ -42,8 +42,7 @@ _MEMBERS: Sequence[tuple[str, str, str]] = (
 _DATA_OF = re.compile(r"[._]data$|\.bin$|\.weights$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """What a file is and what to do. `what` continues a sentence that begins with the file's name."""
 
     what: str

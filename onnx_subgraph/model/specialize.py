@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
+from onnx_ir.passes import common
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.constants import Constants
@@ -84,7 +84,7 @@ def fold(model: ir.Model) -> int:
     for function in model.functions.values():
         for node in tuple(function.all_nodes()):
             folded += _fold(node, constants)
-    RemoveUnusedNodesPass()(model)
+    common.RemoveUnusedNodesPass()(model)
     return folded
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 from google.protobuf.descriptor import Descriptor, FieldDescriptor  # type: ignore[import-untyped]
@@ -86,8 +85,7 @@ def _set(message: Any, name: str, old: bytes, new: bytes) -> None:
         message.MergeFromString(tag + varint(len(raw)) + raw)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(NamedTuple):
     """The names of a message type's fields that hold strings, or messages that may contain strings."""
 
     one: tuple[str, ...]

@@ -8,8 +8,8 @@ parse only fields, numbers and lengths (https://protobuf.dev/programming-guides/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from mmap import mmap
+from typing import NamedTuple
 
 import onnx
 
@@ -41,16 +41,14 @@ class MalformedError(ValueError):
     """The bytes are not a protobuf message. protobuf's own parser gives the details."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """The place of a weight's data in a file: offset and length in bytes."""
 
     offset: int
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """The place of a weight's data between pieces of a file. word: its placeholder; length: size of the data in bytes."""
 
     word: bytes
@@ -60,8 +58,7 @@ class Gap:
 Piece = bytes | Gap
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(NamedTuple):
     """A field of a message, as positions. start: its tag. value: its contents, after the length. end: the first byte after it."""
 
     number: int

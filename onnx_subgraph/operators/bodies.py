@@ -7,8 +7,9 @@ operands, and which optional operands are present.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from onnx_subgraph.operators.schemas import versions_of
 
 if TYPE_CHECKING:
     import onnx
@@ -24,12 +25,20 @@ def body_version(name: str, opset: int) -> int | None:
     """
     import onnx
 
-    versions = _versions().get(name, ())
+    versions = versions_of(name, "")
     here = max((v for v in versions if v <= opset), default=min(versions, default=None))
     if here is None:
         return None
     source: Any = onnx.defs.get_schema(name, here, "")  # onnx's type stubs lack some members of a schema
     return here if source.has_function or source.has_context_dependent_function else None
+
+
+def depends_on_call(name: str, version: int) -> bool:
+    """Whether calls of an operator have bodies of different nodes; else the bodies differ in the values of attributes alone."""
+    import onnx
+
+    source: Any = onnx.defs.get_schema(name, version, "")
+    return bool(source.has_context_dependent_function)
 
 
 def body(
@@ -68,18 +77,6 @@ def body(
         return None
     _put_in(function, {**_defaults(source), **{a.name: a for a in _call(name, attributes, (), 1).attribute}})
     return function
-
-
-@lru_cache(maxsize=1)
-def _versions() -> Mapping[str, tuple[int, ...]]:
-    import onnx
-
-    latest = onnx.defs.onnx_opset_version()
-    found: dict[str, list[int]] = {}
-    for source in onnx.defs.get_all_schemas_with_history():
-        if source.domain == "" and not source.deprecated and source.since_version <= latest:
-            found.setdefault(source.name, []).append(source.since_version)
-    return {name: tuple(versions) for name, versions in found.items()}
 
 
 def _nearest(versions: Sequence[int], opset: int | None) -> int:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _TABLE = Path(__file__).with_name("kernels.json")
 _TYPES = {"f": "tensor(float)", "d": "tensor(double)", "h": "tensor(float16)", "b": "tensor(bfloat16)"}
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """A kernel for the versions `first` to `last` of an operator (None: no upper bound).
 
     types: floating ones, as `tensor(float)`.
@@ -33,8 +31,7 @@ class Kernel:
         return self.first == version or (self.last is not None and self.first < version <= self.last)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTable:
+class KernelTable(NamedTuple):
     """The kernels of a provider in one version of onnxruntime, by domain and operator."""
 
     provider: str

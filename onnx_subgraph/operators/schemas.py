@@ -6,7 +6,7 @@ The default domain is `""`. Schemas are immutable and cached. An operator has no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -78,7 +78,7 @@ def schema(name: str, domain: str = "", opset: int | None = None) -> Schema | No
     found = _standard(name, domain, opset if opset is not None else _NO_MAXIMUM)
     if found is not None:
         return found
-    versions = [s for s in _contributed().get((domain, name), ()) if opset is None or domain == "" or s.since_version <= opset]
+    versions = [s for s in _contributed(name, domain) if opset is None or domain == "" or s.since_version <= opset]
     return versions[0] if versions else None
 
 
@@ -93,14 +93,14 @@ def schema_of_anything(name: str, domain: str, attributes: Iterable[str]) -> Sch
 def history(name: str, domain: str = "") -> tuple[Schema, ...]:
     """Every schema that the operator has had, latest first; () for an unknown operator."""
     domain = _canonical(domain)
-    standard = (_standard(name, domain, version) for version in _versions_of(name, domain))
+    standard = (_standard(name, domain, version) for version in versions_of(name, domain))
     found = tuple(s for s in standard if s is not None)
-    return found or _contributed().get((domain, name), ())
+    return found or _contributed(name, domain)
 
 
 def is_standard(name: str, domain: str = "") -> bool:
     """Whether the operator is, or was, part of the ONNX standard."""
-    return bool(_versions_of(name, _canonical(domain)))
+    return bool(versions_of(name, _canonical(domain)))
 
 
 @cache
@@ -108,13 +108,19 @@ def operator_names(domain: str = "") -> tuple[str, ...]:
     """The names of all operators of `domain` at any opset, sorted."""
     domain = _canonical(domain)
     standard = _versions() if domain == "" or domain.startswith("ai.onnx") else ()  # ONNX keeps these domains for itself
-    return tuple(sorted({n for d, n in (*standard, *_contributed()) if d == domain}))
+    return tuple(sorted({n for d, n in (*standard, *_rows()) if d == domain}))
 
 
 @cache
 def domains() -> tuple[str, ...]:
     """The domains whose operators are known, sorted; `""` first."""
-    return tuple(sorted({d for d, _ in (*_versions(), *_contributed())}))
+    return tuple(sorted({d for d, _ in (*_versions(), *_rows())}))
+
+
+@cache
+def is_domain(name: str) -> bool:
+    """Whether the operators of a domain are known. The most used ones are known without the list of all."""
+    return name == "" or any(name == domain for domain, _ in _rows()) or name in domains()
 
 
 @cache
@@ -144,7 +150,7 @@ def _versions() -> Mapping[tuple[str, str], tuple[int, ...]]:
 
 
 @lru_cache(maxsize=1024)
-def _versions_of(name: str, domain: str) -> tuple[int, ...]:
+def versions_of(name: str, domain: str) -> tuple[int, ...]:
     """The versions of one operator, latest first. Most commands ask for a few operators, and onnx takes long to list all."""
     import onnx
 
@@ -244,19 +250,30 @@ def _shortest(value: float) -> float:
 # onnxruntime's operators
 
 
+_Row = tuple[Mapping[str, Any], Sequence[frozenset[str]]]
+"""An operator as the table has it, and the types that it names by their index."""
+
+
 @cache
-def _contributed() -> Mapping[tuple[str, str], tuple[Schema, ...]]:
+def _rows() -> Mapping[tuple[str, str], Sequence[_Row]]:
+    """The rows of the table, by domain and operator."""
     table = json.loads(_TABLE.read_text(encoding="utf-8"))
     types = [frozenset(names) for names in table["types"]]
-    found: dict[tuple[str, str], list[Schema]] = {}
+    found: dict[tuple[str, str], list[_Row]] = {}
     for domain, operators in table["operators"].items():
         for row in operators:
-            one = _from_table(domain, row, types)
-            found.setdefault((domain, one.name), []).append(one)
-    return {key: tuple(sorted(schemas, key=lambda s: -s.since_version)) for key, schemas in found.items()}
+            found.setdefault((domain, row["name"]), []).append((row, types))
+    return found
 
 
-def _from_table(domain: str, row: dict[str, Any], types: list[frozenset[str]]) -> Schema:
+@lru_cache(maxsize=1024)
+def _contributed(name: str, domain: str) -> tuple[Schema, ...]:
+    """Every schema of one of onnxruntime's operators, latest first."""
+    schemas = (_from_table(domain, row, types) for row, types in _rows().get((domain, name), ()))
+    return tuple(sorted(schemas, key=lambda s: -s.since_version))
+
+
+def _from_table(domain: str, row: Mapping[str, Any], types: Sequence[frozenset[str]]) -> Schema:
     def formals(key: str) -> tuple[Formal, ...]:
         return tuple(Formal(name, option == "?", option == "*", types[index]) for name, option, index in row[key])
 

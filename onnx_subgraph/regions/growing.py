@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -31,8 +32,7 @@ class Grown:
     refusal: Refusal | None
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why a region is not kept. sentence: the `keep` sentence that is false, None for a selector.
 
     found: a description of the region.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
@@ -26,8 +25,7 @@ _OPERANDS = re.compile(r"(?<=\w)\((?=[^()`]*[/_:\w])[^()`]*\)$| that reads `[^`]
 """The operands of an operator in a reason, `Add(a, b)`, and the value that should be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
+class Fusion(NamedTuple):
     """All rewrites of one pattern into one operator, in the order of the graph."""
 
     pattern: str
@@ -55,8 +53,7 @@ class Fusion:
         return any(site.body for site in self.sites)
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(NamedTuple):
     """All matches of one pattern that were not replaced for the same reason.
 
     opset: the required one, or None. change: what would fix the first match, "" if unknown. bug: the bug of this tool that is the
@@ -72,8 +69,7 @@ class Skipped:
     replaced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NearlyMatched:
+class NearlyMatched(NamedTuple):
     """All candidates of one pattern that failed at one place of it in the same way.
 
     span: the place in the pattern file. matched: how many nodes had matched. nodes: the names of those where it failed. anchors:
@@ -92,8 +88,7 @@ class NearlyMatched:
     lines: tuple[SeenLine, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(NamedTuple):
     """All comparisons of one output on one provider, with graph optimisation on or off in the candidate's session."""
 
     output: str
@@ -112,8 +107,7 @@ class Compared:
         return all(run.equal for run in self.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Where the nodes of one operator ran: how many on a provider, and the names of those that it left to the CPU."""
 
     op: str

@@ -19,7 +19,7 @@ from onnx_subgraph.report.reasons import reasons
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
     from onnx_subgraph.expectation.check import Check
-    from onnx_subgraph.language.library import Header
+    from onnx_subgraph.language.header import Header
     from onnx_subgraph.proving import Proof
     from onnx_subgraph.result import FuseResult
     from onnx_subgraph.verification.blame import Undone

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnx_subgraph.language.formula import Formula
-    from onnx_subgraph.language.library import Header
+    from onnx_subgraph.language.header import Header
 
 LEAST_SUMMARY = 50
 """The least width of a column for summaries; in narrower ones they get their own lines."""

@@ -6,8 +6,7 @@ Each notice is one sentence and the next step. All reports use the same words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_subgraph.report import grouping
 from onnx_subgraph.report.wording import UNNAMED, count
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 REPORT = "please report it with what --json has under `bugs`"
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     """One notice. kind: "bug", "inputs", "interface" or "gap". title: a few words. change: the next step, "" for none."""
 
     kind: str
@@ -29,8 +27,7 @@ class Notice:
     change: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(NamedTuple):
     """The gaps in shape inference of one operator for one reason. patterns: those that need the missing information."""
 
     first: Gap

@@ -7,8 +7,7 @@ counts as a reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_subgraph.report import grouping
 from onnx_subgraph.report.notices import notices
@@ -43,8 +42,7 @@ _FUSED = frozenset(
 """Operators of the default domain that replace several others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(NamedTuple):
     """One reason, in a sentence. change: the next step, "" where there is none. weight: in nodes."""
 
     sentence: str
@@ -53,8 +51,7 @@ class Reason:
     place: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reasons:
+class Reasons(NamedTuple):
     """title: "Why nothing fused" or "Why little fused". hidden: how many other reasons there are."""
 
     title: str

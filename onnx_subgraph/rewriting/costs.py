@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -44,8 +44,7 @@ class Signature:
     attributes: Mapping[str, int | str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(NamedTuple):
     """One measured site. All ratios are (time of the fused operator) / (time of the unfused graph).
 
     ratio: with onnxruntime's optimisations of the unfused graph. apart: without them. least: the larger of the two, each taken
@@ -61,8 +60,7 @@ class Measurement:
     least: float
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """The cost of a replacement: its time by that of the unfused graph, at each of the most similar measured sites.
 
     ratios: with onnxruntime's optimisations of the unfused graph. apart: without them. least: the larger of the two at each site,

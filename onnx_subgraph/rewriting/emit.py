@@ -171,7 +171,7 @@ class Emitter:
 
         Raises Refused where no schema takes these keywords; its `opset` is set where a later opset has one.
         """
-        if operator.domain not in operators.domains():
+        if not operators.is_domain(operator.domain):
             return operators.schema_of_anything(operator.name, operator.domain, keywords)
         version = self.fragment.opset_imports.get(operator.domain, 1)
         found = operators.schema(operator.name, operator.domain, version)

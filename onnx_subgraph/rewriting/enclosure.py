@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -151,8 +150,7 @@ def _attributes(given: Mapping[str, object]) -> list[ir.Attr]:
     return list(ir.convenience.convert_attributes(dict(sorted(given.items()))))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class Enclosed:
+class Enclosed(NamedTuple):
     """A region as a separate graph. Only its inputs and outputs have types.
 
     arguments: the values of the model that its inputs stand for: computed values, then constants, each in the order of their

@@ -7,8 +7,7 @@ computed from the source's shape. A recipe whose dynamic sizes need more than th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -228,8 +227,7 @@ def _reshape(emitter: Emitter, value: ir.Value, before: Axes, after: Axes, sizes
     return _reshaped(emitter, value, target)
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(NamedTuple):
     """In the shape of a Reshape: the size of this axis of the reshaped value."""
 
     axis: int

@@ -1,8 +1,8 @@
 """Ask onnxruntime whether an execution provider loads an operator for given dtypes.
 
 onnxruntime's kernel registrations alone are misleading: a double SkipLayerNormalization kernel is registered, but its schema
-rejects double; float16 Gelu has no kernel, but loads through inserted casts. So unless the operator has no schema at all, the
-answer comes from a session of one node, with optimisation off. Answers are cached in the object.
+rejects double; float16 Gelu has no kernel, but loads through inserted casts. So the answer comes from a session of one node, with
+optimisation off. Answers are cached in the object.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +108,11 @@ class Loadability:
         That is correct, but no faster than the unfused nodes. An operator without a definition is never inlined: it loads with
         casts or not at all. A provider without registered kernels compiles what it can, and inlines nothing.
         """
-        if not self.is_available or not _kernels(self.provider):
-            return False
         since, dtypes = definition(operator_name, opset), floating(inputs)
-        kernels = [] if since is None else [k for k in _kernels(self.provider).get(("", operator_name), ()) if k.serves(since)]
-        if since is None or any(dtypes <= kernel.types for kernel in kernels if dtypes and kernel.types):
+        if since is None or not self.is_available or not _kernels(self.provider):
+            return False
+        kernels = [k for k in _kernels(self.provider).get(("", operator_name), ()) if k.serves(since)]
+        if any(dtypes <= kernel.types for kernel in kernels if dtypes and kernel.types):
             return False
         if not kernels or (dtypes and any(kernel.types for kernel in kernels)):
             return True
@@ -153,14 +154,13 @@ class Loadability:
         if not self.is_available:
             return f"{self.provider} is not part of this onnxruntime"
         theirs = domain not in KNOWN_DOMAINS and bool(custom_ops.libraries())
-        if (domain, operator_name) not in _schemas() and not theirs:
-            return NoSuchOperator(f"this onnxruntime does not know {f'{domain}.' if domain else ''}{operator_name}")
         doubles = any(o is not None and o.dtype == ir.DataType.DOUBLE for o in inputs)
-        kernels = _kernels(self.provider).get((domain, operator_name), ())
-        if doubles and not theirs and not any(_DOUBLE in kernel.types for kernel in kernels):
-            return NoKernel(f"no kernel for double on {self.provider}")
-        model = _probe(operator_name, domain, opset, inputs, outputs, attributes)
-        return _session_error(model, self.provider)
+        error: str | None = NoKernel(f"no kernel for double on {self.provider}")
+        if theirs or not doubles or any(_DOUBLE in k.types for k in _kernels(self.provider).get((domain, operator_name), ())):
+            error = _session_error(_probe(operator_name, domain, opset, inputs, outputs, attributes), self.provider)
+        if error is not None and not theirs and (domain, operator_name) not in _schemas():  # to list these takes longer
+            return NoSuchOperator(f"this onnxruntime does not know {f'{domain}.' if domain else ''}{operator_name}")
+        return error
 
 
 @cache
@@ -206,11 +206,11 @@ def _kernels(provider: str) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
         return table.kernels if table is not None else {}
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    found: dict[tuple[str, str], list[Kernel]] = {}
+    known, found = frozenset(_TYPES.values()), dict[tuple[str, str], list[Kernel]]()
     for kernel in state.get_all_opkernel_def():
         if kernel.provider == provider:
             first, last = kernel.version_range
-            types = frozenset(t for types in kernel.type_constraints.values() for t in types if t in _TYPES.values())
+            types = known.intersection(chain.from_iterable(kernel.type_constraints.values()))
             found.setdefault((kernel.domain, kernel.op_name), []).append(Kernel(first, None if last == _NEWEST else last, types))
     return {key: tuple(kernels) for key, kernels in found.items()}
 

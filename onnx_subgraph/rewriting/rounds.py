@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -14,6 +15,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
@@ -21,9 +23,11 @@ from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
-from onnx_subgraph.rewriting.recurrent import Recurrent, make_recurrent
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
+
+if TYPE_CHECKING:  # few models have a Loop
+    from onnx_subgraph.rewriting.recurrent import Recurrent
 
 MOST_ROUNDS = 16
 """The most rounds. In practice one fusion enables the next two or three times."""
@@ -139,6 +143,10 @@ class Rewriter:
         if not self.recurring:
             return ()
         with self.stage("rewrite"):
+            if not any(node.op_type == "Loop" for graph in within(model.graph) for node in graph):
+                return ()
+            from onnx_subgraph.rewriting.recurrent import make_recurrent
+
             recurrent = make_recurrent(model, self.loadability, admits, record)
             if recurrent:
                 infer_shapes(model)

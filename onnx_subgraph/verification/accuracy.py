@@ -89,9 +89,16 @@ def parts_by_size(exact: np.ndarray, finite: np.ndarray) -> list[np.ndarray]:
     Otherwise a mask of -1e9 would loosen the bound of all others.
     """
     size = np.abs(exact)
-    usual = np.median(size[finite & (exact != 0)]) if (finite & (exact != 0)).any() else 0.0
+    counted = finite & (exact != 0)
+    usual = _median(size[counted]) if counted.any() else 0.0
     large = finite & (size > FAR * usual)
     return [part for part in (finite & ~large, large) if part.any()]
+
+
+def _median(values: np.ndarray) -> float:
+    """The median, as of `np.median`, which imports numpy.ma when it is first called."""
+    middle = (values.size - 1) // 2, values.size // 2
+    return float(np.partition(values, middle)[[*middle]].mean())
 
 
 def _distance(fused: np.ndarray, own: np.ndarray, exact: np.ndarray, floor: float) -> tuple[float, float, float]:

@@ -9,8 +9,8 @@ does the whole subgraph.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -25,8 +25,7 @@ Line = tuple[Hashable, ...]
 """A description of a node without its subgraphs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """A subgraph, with the names of the nodes that contain it, and the constants of its model."""
 
     scope: str

@@ -8,7 +8,7 @@ same feeds differ.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -29,8 +29,7 @@ AGAIN = 1e-3
 """Two runs on the same feeds differ at random if the results differ by more than this fraction of their root mean square."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A node of the main graph whose results are random.
 
     op: the random operator. node: its name, or that of the node that runs it. results: the names of its tensors that are read, in

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -33,8 +34,7 @@ _NODE = re.compile(r"while running (\w+) node\. Name:'([^']*)'")
 _SHAPES = re.compile(r"Input shape:\{([\d,]*)\}, requested shape:\{([-\d,]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(NamedTuple):
     """The sizes that one node accepts. operands: the shapes, or the elements, that it constrains.
 
     fit: whether it accepts them.

@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -29,8 +29,7 @@ _PAST = re.compile(r"past|cache", re.IGNORECASE)
 _PIECES = (512, 128, 256, 64)
 
 
-@dataclass(frozen=True, slots=True)
-class Likely:
+class Likely(NamedTuple):
     """Sizes that are tried first. roles: role → sizes for its dimensions in turn.
 
     uniform: sizes that all dimensions except the batch get together. batches: the batch sizes combined with these. pieces: the

@@ -8,8 +8,8 @@ runs on no drawn values is checked in pieces (`pieces`): the differing nodes, be
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -48,8 +48,7 @@ def check_untaken(
     return tuple(checks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """What checks of subgraphs need."""
 
     reference: ir.Model

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnx_subgraph.language.library import Header, headers
+from onnx_subgraph.language.header import Header
+from onnx_subgraph.language.library import headers
 from onnx_subgraph.report import listing
 
 

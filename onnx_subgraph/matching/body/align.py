@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, permutations
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -28,8 +29,7 @@ Pairs = tuple[tuple[ir.Value, ir.Value], ...]
 """Aligned pairs: a value of the body, a value of the graph."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(NamedTuple):
     """How well a body fits.
 
     wrong: the number of mismatches. equal: the aligned nodes. skipped: nodes of the body that are missing in the graph. slight:

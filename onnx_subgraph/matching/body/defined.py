@@ -13,7 +13,7 @@ from onnx_subgraph import operators
 from onnx_subgraph.matching.body.calls import Call, Calls
 from onnx_subgraph.matching.body.function import Body
 from onnx_subgraph.operators import Schema
-from onnx_subgraph.operators.bodies import body, body_version
+from onnx_subgraph.operators.bodies import body, body_version, depends_on_call
 
 _TYPICAL = (ir.DataType.FLOAT, 4)
 """The result's type and rank used to find what all bodies have in common."""
@@ -55,6 +55,9 @@ class Defined:
     @cached_property
     def core(self) -> frozenset[str]:
         """The operators that all bodies have; a graph without one of them has no such body."""
+        plain = self.body(self.calls(*_TYPICAL).plain)
+        if plain is not None and not depends_on_call(self.name, self.version):
+            return plain.operators
         each = [known.operators for known in self.typical]
         return frozenset.intersection(*each) if each else frozenset()
 

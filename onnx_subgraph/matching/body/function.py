@@ -61,12 +61,17 @@ class Body:
         return self._places.get(value)
 
     @cached_property
+    def _nodes(self) -> tuple[tuple[str, Sequence[str], Sequence[str]], ...]:
+        """The operator, what is read and what is computed, for each node. A protobuf gives each of them slowly."""
+        return tuple((node.op_type, _names_read(node), list(node.output)) for node in self._proto.node)
+
+    @cached_property
     def _static(self) -> frozenset[str]:
         """The names of `statics`."""
         found: set[str] = set()
-        for node in self._proto.node:
-            if node.op_type in OF_SHAPES or all(name in found for name in _names_read(node)):
-                found.update(node.output)
+        for operator, read, made in self._nodes:
+            if operator in OF_SHAPES or found.issuperset(read):
+                found.update(made)
         return frozenset(found)
 
     @cached_property
@@ -77,8 +82,7 @@ class Body:
     @cached_property
     def _counted(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes behind the first result, without those that prove little."""
-        nodes = self._proto.node
-        makers = {name: index for index, node in enumerate(nodes) for name in node.output}
+        makers = {name: index for index, (_, _, made) in enumerate(self._nodes) for name in made}
         found: set[int] = set()
         queue = [self._proto.output[0]]
         while queue:
@@ -86,8 +90,8 @@ class Body:
             index = makers.get(name)
             if index is not None and index not in found and name not in self._static:
                 found.add(index)
-                queue += _names_read(nodes[index])
-        return tuple(nodes[index] for index in sorted(found) if nodes[index].op_type not in SLIGHT)
+                queue += self._nodes[index][1]
+        return tuple(self._proto.node[index] for index in sorted(found) if self._nodes[index][0] not in SLIGHT)
 
     def __len__(self) -> int:
         """The number of nodes behind the first result, without those that prove little."""
@@ -147,7 +151,7 @@ def is_static(view: View, value: ir.Value) -> bool:
 
 def _names_read(node: onnx.NodeProto) -> list[str]:
     """As `_read`, for a protobuf node."""
-    return [name for name in (node.input[:1] if node.op_type == "CastLike" else node.input) if name]
+    return [*filter(None, node.input[:1] if node.op_type == "CastLike" else node.input)]
 
 
 def _read(node: ir.Node) -> list[ir.Value]:

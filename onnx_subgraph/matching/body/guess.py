@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -20,8 +21,7 @@ _ENOUGH = 2
 """Minimum number of aligned nodes before other calls are tried, unless the body has fewer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(NamedTuple):
     """A call that was aligned with the graph, and the result.
 
     idle: the number of optional inputs that would depend only on shapes; they are probably omitted.
