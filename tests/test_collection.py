@@ -11,6 +11,12 @@ import pytest
 from onnx_subgraph.collection import SELDOM, seldom, uncollected
 
 
+@pytest.fixture(autouse=True)
+def collecting() -> None:
+    """A thread that another test abandoned at its time limit may have left the collector off."""
+    gc.enable()
+
+
 @pytest.mark.parametrize("kept_out", [seldom, uncollected])
 def test_the_settings_of_the_collector_are_restored(kept_out: Callable[[], AbstractContextManager[None]]) -> None:
     before = gc.isenabled(), gc.get_threshold()
