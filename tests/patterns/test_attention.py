@@ -65,6 +65,16 @@ def test_the_spelling_becomes_one_operator(spelling: Spelling, library: Library,
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
 
 
+@pytest.mark.parametrize("spelling", [s for s in SPELLINGS if s.family == "repeated heads"], ids=lambda s: s.name)
+def test_shared_keys_become_one_operator_of_an_early_opset_too(spelling: Spelling, library: Library, tmp_path: Path) -> None:
+    """The standard's Attention, which takes shared keys as they are, needs opset 23. MultiHeadAttention takes repeated ones."""
+    model = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(spelling.model), model)
+    result = fuse(model, tmp_path / "fused.onnx", library, Options(prefer="fusion", opset="keep"))
+    assert result.operators_after["com.microsoft.MultiHeadAttention"] == 1 and "Softmax" not in result.operators_after
+    assert result.verdict.verdict == "equivalent"
+
+
 PADDED = {
     "added": ("float[b, 1, s, s] mask", lambda t, s: t.call("Add", s, "mask")),
     "added to all heads": ("float[b, 2, s, s] mask", lambda t, s: t.call("Add", "mask", s)),
