@@ -8,8 +8,9 @@ FOLDER has the models, NAME.onnx. SOURCES has `models.json`, which maps NAME to 
 A child process fuses each model with default options. Then this file compares the written model with the original, and fuses the
 model again with renamed symbolic dimensions. When all models are fused, they are timed one after the other: the original, the
 written model, the results of other tools (PYTHON is an interpreter that has them, see `peers.py`), and the original in OpenVINO
-if it is installed, all in turn. The original is timed twice, which shows the noise. The time of convolutions, products and
-recurrences in the written model is measured as well: no fusion makes them faster.
+if it is installed, all in turn. Where weights are inputs as well, the result of `--constant-initializers` is timed too. The
+original is timed twice, which shows the noise. The time of convolutions, products and recurrences in the written model is
+measured as well: no fusion makes them faster.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import workers
 from dimensions import SPELLINGS, renamed
 from peers import peer_command
 from products import seconds_of_products
-from real_models_page import OPENVINO, OURS, PEERS, Fused, Latency, Row, Undone, Variant, is_off, page, told
+from real_models_page import CONSTANT, OPENVINO, OURS, PEERS, Fused, Latency, Row, Undone, Variant, is_off, page, told
 from scripts import load_script
 from taking_turns import ratio, seconds_of_ways
 from written import complaint_of_checker, relative_error
@@ -186,6 +187,9 @@ def timed(task: Task) -> Latency:
             made = Path(folder) / f"{peer}.onnx"
             said = _made(peer_command(task.peers, peer, task.model, str(made), False, {}), task)
             paths, failures = (paths, failures | {peer: said}) if said else (paths | {peer: made}, failures)
+        if fuse(task.model, None, load_patterns(), Options(verify=False)).overridable.names:
+            paths[CONSTANT] = Path(folder) / "constant.onnx"
+            fuse(task.model, paths[CONSTANT], load_patterns(), Options(constant_initializers=True))
         original = open_runner(task.model, "onnxruntime", setting)
         assert isinstance(original, Runner) and original.session is not None
         feeds = load_script(task.sources / "feeds.py").feeds(task.entry, original.session.handle, SEEDS[0])
@@ -200,6 +204,7 @@ def timed(task: Task) -> Latency:
             failures, runners = (failures | {name: problem}, runners) if problem else (failures, runners | {name: runner})
         products = seconds_of_products(task.fastest, feeds, task.threads)
         times = seconds_of_ways({name: partial(runner.run, feeds) for name, runner in runners.items()}, task.budget, task.threads)
+    failures = {name: problem.replace(f"{folder}/", "") for name, problem in failures.items()}
     milliseconds = {name: float(np.median(times[name])) * 1e3 for name in ("original", OURS)}
     ratios = {name: ratio(times[name], times["original"]) for name in times if name != "original"}
     share = min(1.0, products * 1e3 / milliseconds[OURS])
@@ -284,7 +289,7 @@ def main() -> None:
         settings = (given.budget, given.threads, given.peers)
         tasks = [Task(n, models / f"{n}.onnx", sources, entries[n], folder / f"{n}.onnx", *settings) for n in names]
         rows = _run(given, tasks, folder)
-    given.output.write_text(page(rows, onnxruntime.__version__, len(os.sched_getaffinity(0))), encoding="utf-8")
+    given.output.write_text(page(rows, onnxruntime.__version__, os.cpu_count() or 1), encoding="utf-8")
     print(f"{given.output}: {len(rows)} models, {sum(row.is_at_fault for row in rows)} with a fault")
     sys.exit(any(row.is_at_fault for row in rows))
 

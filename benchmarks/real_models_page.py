@@ -18,6 +18,8 @@ LARGEST_ERROR = 1e-4
 """As a share of an output's largest magnitude; `TIMES` the error of onnxruntime's own optimisation if that is larger."""
 TIMES = 4
 OURS = "ours"
+CONSTANT = "constant"
+"""Our model with `--constant-initializers`, for a model whose weights are inputs as well."""
 PEERS = ("onnxslim", "onnxsim", "onnxscript")
 OPENVINO = {"OpenVINO, float32": "openvino-f32", "OpenVINO": "openvino"}
 """Column → the runtime's name in `onnx_subgraph.timing`: in float32, and in the precision that OpenVINO chooses."""
@@ -212,7 +214,7 @@ def page(rows: Sequence[Row], version: str, cores: int) -> str:
             f"* **{r.name}**: {_ratio(r.latency.ours)}" for r in rows if r.latency is not None and r.latency.is_slower
         ),
         "Behind another tool": (
-            f"* **{r.name}**: {_ratio(r.latency.ours)}; {peer} {_ratio(r.latency.ratios[peer])}"
+            f"* **{r.name}**: {_ratio(r.latency.ours)}; {peer} {_ratio(r.latency.ratios[peer])}{_constant(r.latency)}"
             for r in rows if r.latency is not None for peer in r.latency.behind
         ),
         "Not timed": _grouped(
@@ -309,6 +311,12 @@ def _cost(done: Sequence[tuple[Row, Fused]]) -> list[str]:
 
 def _ratio(ratio: Ratio) -> str:
     return f"{ratio.ratio:.2f} ({ratio.least:.2f} to {ratio.most:.2f})"
+
+
+def _constant(latency: Latency) -> str:
+    """What `--constant-initializers` gains where weights are inputs, which other tools make constants unasked."""
+    found = latency.ratios.get(CONSTANT)
+    return "" if found is None else f"; its weights are inputs, and with `--constant-initializers` ours takes {_ratio(found)}"
 
 
 def _names(done: Sequence[tuple[Row, Fused]]) -> list[str]:

@@ -72,6 +72,12 @@ class Facts:
         return paired(self._constants, self._value)
 
     @property
+    def is_dequantized(self) -> bool:
+        """Whether DequantizeLinear computes the value: onnxruntime may run its consumers on integers."""
+        producer = self._value.producer()
+        return producer is not None and producer.op_type == "DequantizeLinear"
+
+    @property
     def value(self) -> Any:
         """The number of a one-element constant, nested tuples for a larger one."""
         array = self._constants.array(self._value)
@@ -106,6 +112,7 @@ class Number:
     is_output: ClassVar[bool] = False
     is_doubled: ClassVar[bool] = False
     is_paired: ClassVar[bool] = False
+    is_dequantized: ClassVar[bool] = False
 
     @property
     def rank(self) -> int:

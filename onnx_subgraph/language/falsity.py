@@ -77,6 +77,8 @@ def wish(part: ast.expr) -> str:
             return f"let each two neighbours along the last axis of {name} be the same"
         case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):
             return f"let {name} be computed, not constant"
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_dequantized")):
+            return f"let {name} come from no DequantizeLinear"
         case _:
             return f"make `{ast.unparse(part)}` true"
 

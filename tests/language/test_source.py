@@ -66,9 +66,9 @@ def test_scalars_keep_their_text() -> None:
         (b"a: &b c", "anchors", (1, 4)),
         (b"a: *b", "anchors", (1, 4)),
         (b"a: !!python/object:os.system {}", "tag", (1, 4)),
-        (b"[" * 100_000, "levels deep", (1, 18)),
-        (b"- " * 100_000, "levels deep", (1, 35)),
-        (b"? " * 100_000, "levels deep", (1, 35)),
+        (b"[" * 500, "levels deep", (1, 18)),
+        (b"- " * 500, "levels deep", (1, 35)),
+        (b"? " * 500, "levels deep", (1, 35)),
         (b"a" * (MAX_BYTES + 1), "larger", (1, 1)),
         (b"{[a]: 3}", "a key is a word", (1, 2)),
     ],
@@ -82,6 +82,15 @@ def test_invalid_yaml_is_refused(tmp_path: Path, content: bytes, message: str, p
     assert message in raised.value.message
     assert span is not None
     assert (span.file, span.line, span.column) == (str(file), *place)
+
+
+@pytest.mark.parametrize("opening", ["[", "- ", "? "])
+def test_hostile_nesting_is_refused_with_its_place(opening: str) -> None:
+    """libyaml may refuse 100,000 levels before this reader counts them."""
+    with pytest.raises(PatternError, match=r"deep|depth") as raised:
+        read_text(opening * 100_000, "f.yaml")
+    assert raised.value.span is not None
+    assert raised.value.span.line == 1
 
 
 def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:

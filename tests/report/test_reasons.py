@@ -24,10 +24,13 @@ from onnx_subgraph.report import text
 from onnx_subgraph.report.relevance import asked, unfused
 from onnx_subgraph.report.selection import about
 
+ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data" / "near_misses.yaml"
 HEADER = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
 MEASURED = re.compile(r"it takes [\d.]+ times")
 """What a table of measurements says, which is made anew from time to time."""
+PLACE = re.compile(r"^(?P<file>patterns/\S+\.yaml):(?P<line>\d+):(?P<column>\d+)\n(?P=line) \|(?P<text>.*)\n *\|", re.MULTILINE)
+"""A line of the catalogue, as an excerpt shows it. Its number changes with each edit above it."""
 CASES = yaml.safe_load(DATA.read_text(encoding="utf-8"))
 
 
@@ -57,7 +60,14 @@ def first_reason(case: dict[str, Any], folder: Path) -> str:
     ]
     if "There" in printed or not blocks:
         return printed
-    return "\n".join(line.rstrip() for line in blocks[0].strip().splitlines()) + "\n"
+    return PLACE.sub(_without_number, "\n".join(line.rstrip() for line in blocks[0].strip().splitlines()) + "\n")
+
+
+def _without_number(place: re.Match[str]) -> str:
+    """The excerpt with `…` for the line's number, after a check that the file has this text there."""
+    lines = (ROOT / place["file"]).read_text(encoding="utf-8").splitlines()
+    assert lines[int(place["line"]) - 1].strip() == place["text"].strip()
+    return f"{place['file']}:…:{place['column']}\n… |{place['text']}\n  |"
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["kind"] for case in CASES])
