@@ -241,6 +241,9 @@ def _preface(rows: Sequence[Row], version: str, cores: int) -> str:
     )
     mean = _mean(latencies, OURS)
     speed = f"\nThe written models take {mean} of the time (geometric mean of {len(latencies)}); {slower} over {SLOWER}."
+    if any(CONSTANT in latency.ratios for latency in latencies):
+        asked = [latency.ratios.get(CONSTANT, latency.ours) for latency in latencies]
+        speed += f"\nWith `--constant-initializers`, which other tools do unasked, it is {_geometric_mean(asked)}."
     small = [f for f in done if f.error <= LARGEST_ERROR]
     return PREFACE.format(
         version=version,
@@ -294,9 +297,12 @@ def _gain(rows: Sequence[Row]) -> list[str]:
 
 
 def _mean(latencies: Sequence[Latency], name: str) -> str:
-    """The geometric mean of the ratios."""
-    found = [latency.ratios[name].ratio for latency in latencies if name in latency.ratios]
-    return f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}" if found else "–"
+    """The geometric mean of the ratios of one column."""
+    return _geometric_mean([latency.ratios[name] for latency in latencies if name in latency.ratios])
+
+
+def _geometric_mean(ratios: Sequence[Ratio]) -> str:
+    return f"{math.exp(sum(math.log(ratio.ratio) for ratio in ratios) / len(ratios)):.2f}" if ratios else "–"
 
 
 def _cost(done: Sequence[tuple[Row, Fused]]) -> list[str]:
