@@ -152,12 +152,14 @@ class Engine:
         except Exception as error:  # a backend may raise any exception
             self._give_up(entry, f"did not run it: {_said(error)}", run, "backend" if isinstance(error, TimeoutError) else "")
             return self._instead(run)
-        if _wrong(entry, outputs):
-            return self._judged(entry, outputs, run)
-        if run.checked:
+        unexpected = _wrong(entry, outputs)
+        if unexpected or run.checked:
             plain = self._plain(run)
-            if why := problem(outputs, plain, self.subgraph.outputs, self.bound):
-                self._give_up(entry, why, run, "engine")
+            if unexpected and _forms(outputs) == _forms(plain):
+                entry.expected, unexpected = _of_any_shape(self.subgraph), ""  # what the model declares is wrong
+            differing = run.checked and not unexpected and problem(outputs, plain, self.subgraph.outputs, self.bound)
+            if why := unexpected or differing:
+                self._give_up(entry, why, run, "engine" if differing else "")
                 self._fallbacks += 1
                 return plain
         self.breaker.worked(self.subgraph.name)
@@ -215,15 +217,6 @@ class Engine:
         self._fallbacks += 1
         return self._plain(run)
 
-    def _judged(self, entry: _Entry, outputs: Sequence[Array], run: _Run) -> Sequence[Array]:
-        """Handles outputs that are not as declared: onnxruntime's show whether the backend or the declaration is wrong."""
-        plain = self._instead(run)
-        if [_form(output) for output in outputs] == [_form(output) for output in plain]:
-            entry.expected = _of_any_shape(self.subgraph)
-        else:
-            self._give_up(entry, _wrong(entry, outputs), run)
-        return plain
-
     def _give_up(self, entry: _Entry, why: str, run: _Run, grave: str = "") -> None:
         entry.broken, entry.since, entry.compiled = why, self.breaker.clock(), None
         with self._lock:
@@ -258,8 +251,8 @@ def _wrong(entry: _Entry, outputs: Sequence[Array]) -> str:
     return next((wrong for e, output in zip(entry.expected, outputs, strict=True) if (wrong := e.problem(output))), "")
 
 
-def _form(output: object) -> object:
-    return getattr(output, "dtype", None), getattr(output, "shape", None)
+def _forms(outputs: Sequence[object]) -> list[object]:
+    return [(getattr(output, "dtype", None), getattr(output, "shape", None)) for output in outputs]
 
 
 def _said(error: BaseException) -> str:
