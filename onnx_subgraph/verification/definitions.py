@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from onnx_subgraph.verification.convolution import convolve
 from onnx_subgraph.verification.loop import Loop
+from onnx_subgraph.verification.windows import Conv, ConvTranspose, MaxPool, convolved
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -253,32 +253,6 @@ class FusedGemm(OpRun):
         return (activate(total, activation or "", parameters),)
 
 
-def _convolved(x: Any, w: Any, b: Any, auto_pad: Any, dilations: Any, group: Any, pads: Any, strides: Any) -> Array:
-    """A convolution with a node's attributes; None for an attribute that it lacks."""
-    lists = {"dilations": dilations or (), "pads": pads or (), "strides": strides or ()}
-    return convolve(x, w, b, auto_pad=auto_pad or "NOTSET", group=group or 1, **lists)
-
-
-class Conv(OpRun):
-    """The standard's Conv; the reference evaluator's version takes several times the time and memory."""
-
-    op_domain = ""
-
-    def _run(
-        self,
-        x: Any,
-        w: Any,
-        b: Any = None,
-        auto_pad: str | None = None,
-        dilations: Any = None,
-        group: int | None = None,
-        kernel_shape: Any = None,
-        pads: Any = None,
-        strides: Any = None,
-    ) -> Any:
-        return (_convolved(x, w, b, auto_pad, dilations, group, pads, strides),)
-
-
 class FusedConv(OpRun):
     """An activation of a convolution plus an optional residual."""
 
@@ -299,8 +273,8 @@ class FusedConv(OpRun):
         pads: Any = None,
         strides: Any = None,
     ) -> Any:
-        convolved = _convolved(x, w, b, auto_pad, dilations, group, pads, strides)
-        total = convolved if z is None else convolved + z
+        y = convolved(x, w, b, auto_pad, dilations, group, pads, strides)
+        total = y if z is None else y + z
         return (activate(total, activation or "", tuple(activation_params or ())),)
 
 
@@ -344,5 +318,5 @@ class MultiHeadAttention(OpRun):
 DEFINITIONS = (
     *(BatchNormalization, LpNormalization, GatherElements, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
     *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
-    *(FusedMatMul, MatMulIntegerToFloat, STFT, FusedGemm, Conv, Loop, FusedConv, MultiHeadAttention),
+    *(FusedMatMul, MatMulIntegerToFloat, STFT, FusedGemm, Conv, ConvTranspose, MaxPool, Loop, FusedConv, MultiHeadAttention),
 )
