@@ -47,19 +47,21 @@ from onnx_subgraph.verification.truth import UnknownError, evaluate
 PAGE = Path(__file__).with_name("tuning.md")
 PAGE_OF_REAL_MODELS = Path(__file__).with_name("tuned_real_models.md")
 WAYS = ("tuned", "kernels, bf16", "OpenVINO, float32", "OpenVINO")
+ERRORS = ("original", "tuned", "kernels, bf16", "OpenVINO")
 
 PREFACE = """\
 # Tuned within an accuracy
 
-Made by `python benchmarks/tuning.py CORPUS --write` with onnxruntime {version} on {processor}, with the default number of
-threads. Every output of a tuned model is within {accuracy:g} of a float64 evaluation, as a share of its largest element. This
-limit holds for each engine too. Ratios are times divided by the original's in onnxruntime, with the least and most of five
-parts of the run. *Kernels, bf16* is `fuse --target native --numerics bf16`. OpenVINO runs the original, in float32 or in the
-precision that it chooses. Errors are differences from float64.
+Made by `python benchmarks/tuning.py {arguments} --write` with onnxruntime {version} on {processor}, with the default number of
+threads. Products are rounded, and an engine rounds, only if every output stays within {accuracy:g} of a float64 evaluation, as a
+share of its largest element. Ratios are times divided by the original's in onnxruntime, with the least and most of five parts of
+the run. *Kernels, bf16* is `fuse --target native --numerics bf16`. OpenVINO runs the original, in float32 or in the precision
+that it chooses. Errors are differences from float64, also of the original in onnxruntime.
 """
 REAL = """
-The models are the 47 of [real_models.md](real_models.md), on one set of feeds that fits each. Models that can't be evaluated in
-float64, where nothing is said of errors, were tuned in float32. Not timed: {failed}.
+The models are the {number} of [real_models.md](real_models.md) whose feeds are numbers, on one set of feeds for each. Those that
+can't be evaluated in float64, where nothing is said of errors, were tuned in float32. All were fused with
+`--constant-initializers`. Not timed: {failed}.
 """
 
 
@@ -110,7 +112,8 @@ def measured(task: Task, accuracy: float, budget: float, sources: Path | None) -
         feeds = drawn(original, task, sources)
         np.savez(folder / "feeds.npz", **feeds)
         library = load_patterns()
-        options = Options(target="native", accuracy=accuracy, inputs=folder / "feeds.npz")
+        constants = sources is not None
+        options = Options(target="native", accuracy=accuracy, inputs=folder / "feeds.npz", constant_initializers=constants)
         found, options = tuned(original, library, options, budget)
         made = folder / "tuned.onnx"
         result = fuse_with_engines(original, made, library, in_this_way(options, found), found.backend)
@@ -170,17 +173,23 @@ def mean(rows: Sequence[Row], name: str) -> str:
 
 def page(rows: Sequence[Row], accuracy: float, failed: Mapping[str, str], *, real: bool) -> str:
     """The page."""
+    not_timed = "; ".join(f"{name} ({why})" for name, why in failed.items()) or "none"
     lines = [
-        PREFACE.format(version=onnxruntime.__version__, processor=processor(), accuracy=accuracy),
-        *([REAL.format(failed="; ".join(f"{name} ({why})" for name, why in failed.items()) or "none")] if real else []),
-        "| model | ms | chosen | tuned | kernels, bf16 | OpenVINO, float32 | OpenVINO | error: tuned | kernels | OpenVINO |",
-        "|---|---:|---|---|---|---|---|---:|---:|---:|",
+        PREFACE.format(
+            arguments="MODEL.onnx… --sources SOURCES" if real else "CORPUS",
+            version=onnxruntime.__version__,
+            processor=processor(),
+            accuracy=accuracy,
+        ),
+        *([REAL.format(number=len(rows), failed=not_timed)] if real else []),
+        f"| model | ms | chosen | {' | '.join(WAYS)} | error: {' | '.join(ERRORS)} |",
+        f"|---|---:|---|{'---|' * len(WAYS)}{'---:|' * len(ERRORS)}",
     ]
     for row in rows:
         shown = [f"{r.ratio:.3f} ({r.least:.2f}–{r.most:.2f})" if (r := row.ratios.get(name)) else "–" for name in WAYS]
-        wrong = [f"{row.errors[name]:.1e}" if name in row.errors else "–" for name in ("tuned", "kernels, bf16", "OpenVINO")]
+        wrong = [f"{row.errors[name]:.1e}" if name in row.errors else "–" for name in ERRORS]
         lines.append(f"| {row.name} | {row.milliseconds:.3g} | {row.chosen} | {' | '.join(shown)} | {' | '.join(wrong)} |")
-    lines.append(f"| geometric mean | | | {' | '.join(f'**{mean(rows, name)}**' for name in WAYS)} | | | |")
+    lines.append(f"| geometric mean | | | {' | '.join(f'**{mean(rows, name)}**' for name in WAYS)} | | | | |")
     return "\n".join(lines) + "\n"
 
 

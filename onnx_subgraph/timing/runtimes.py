@@ -115,14 +115,17 @@ def _in_openvino(model: Path, runtime: str, setting: Setting) -> _Made:
         config["INFERENCE_PRECISION_HINT"] = "f32"
     if setting.threads:
         config["INFERENCE_NUM_THREADS"] = setting.threads
-    compiled = openvino.Core().compile_model(str(model), "CPU", config)
+    core = openvino.Core()
+    read = core.read_model(str(model))
+    names = tuple(port.get_any_name() for port in read.outputs)  # compilation adds names of inner values
+    compiled = core.compile_model(read, "CPU", config)
     request = compiled.create_infer_request()
 
     def infer(feeds: Mapping[str, Any]) -> Sequence[Any]:
         request.infer(dict(feeds), share_inputs=True)
         return [np.array(request.get_output_tensor(index).data) for index in range(len(compiled.outputs))]
 
-    return infer, tuple(port.get_any_name() for port in compiled.outputs), None
+    return infer, names, None
 
 
 def _openvino() -> Any:
