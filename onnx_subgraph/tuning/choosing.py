@@ -121,7 +121,8 @@ class _Tuner:
         """The model with engines of each backend that runs a part of it."""
         made = list(self._maker.by_engines(base, self._backends, self._options.accuracy, self._tell))
         for one in made:
-            self._notes += [f"{one.what}: {why}" for why in (one.result.engines.refused if one.result.engines else ())]
+            refused = one.result.engines.refused if one.result.engines else (one.result.verdict.reason,)
+            self._notes += [f"{one.what}: {why}" for why in refused if why]
         return [one for one in made if one.differs]
 
     def _confirmed(self, base: Made, best: Made) -> Tuning:
