@@ -25,7 +25,7 @@ from onnx_subgraph.verification.verdict import Verdict
 if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
 
-UNCHANGED = Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte")
+UNCHANGED = Verdict("equivalent", reason="nothing fused, so the file is the original, byte for byte")
 UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
 """The hint if every provider is assumed."""
 

@@ -42,8 +42,8 @@ def _brief(verdict: Verdict) -> str:
     providers = dict.fromkeys(run.provider for run in verdict.runs if run.provider)
     said = f" on {', '.join(providers)}" if providers else ""
     compared = [count(len(verdict.runs), "comparison") + " with the original"] if verdict.runs else []
-    said += ": " + ", ".join([*compared, *_checked(verdict.coverage)])
-    said += f"; {verdict.reason}" if verdict.reason else ""
+    shown = ", ".join([*compared, *_checked(verdict.coverage)])
+    said += "".join([": ", "; ".join(filter(None, (shown, verdict.reason)))])
     worst = verdict.worst
     if worst is not None and worst.bound:
         said += f"\nlargest error: {worst.error / worst.bound:.2g} of the bound, in {worst.output}"
