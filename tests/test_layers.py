@@ -190,7 +190,6 @@ LONG = {
     "report/text.py": (400, "the report's sections"),
     "rewriting/apply.py": (450, "the one door through which a graph is changed"),
     "rewriting/emit.py": (420, "one method for each kind of term"),
-    "verification/definitions.py": (355, "one definition for each operator"),
     "verification/holding.py": (320, "the checks of one site"),
 }
 """Module → the most lines that it may have, and why it is longer."""

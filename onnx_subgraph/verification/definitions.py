@@ -1,6 +1,6 @@
 """Reference implementations of onnxruntime's operators, by the formulas in their documentation, in the dtype of their inputs.
 
-They cover the operators in the formulas of patterns, and standard ones that onnx's reference evaluator lacks or has wrong.
+They cover the operators in the formulas of patterns. `DEFINITIONS` are these, and the corrected operators of the standard.
 tests/verification compares each with onnxruntime's kernel.
 """
 
@@ -13,6 +13,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 
 from onnx_subgraph.verification.loop import Loop
+from onnx_subgraph.verification.standard import STANDARD
 from onnx_subgraph.verification.windows import Conv, ConvTranspose, MaxPool, convolved
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -101,59 +102,6 @@ class QuickGelu(OpRun):
         return (x * _sigmoid((1.702 if alpha is None else alpha) * x),)
 
 
-class BatchNormalization(OpRun):
-    """(x - mean) / sqrt(var + ε) · scale + bias for each channel; with training_mode the statistics are those of x."""
-
-    op_domain = ""
-
-    def _run(
-        self,
-        x: Any,
-        scale: Any,
-        bias: Any,
-        mean: Any,
-        var: Any,
-        epsilon: Any = None,
-        momentum: Any = None,
-        training_mode: Any = None,
-        spatial: Any = None,
-    ) -> Any:
-        kept = 0.9 if momentum is None else momentum
-        per_channel = (-1, *(1 for _ in x.shape[2:]))
-        if training_mode:
-            axes = tuple(a for a in range(x.ndim) if a != 1)
-            own, spread = x.mean(axes), x.var(axes)
-            running = (mean * kept + own * (1 - kept), var * kept + spread * (1 - kept))
-            mean, var = own, spread
-        else:
-            running = (mean, var)
-        factor = (scale / np.sqrt(var + (1e-5 if epsilon is None else epsilon))).reshape(per_channel)
-        results = ((x - mean.reshape(per_channel)) * factor + bias.reshape(per_channel), *running)
-        return results[: len(self.onnx_node.output)]
-
-
-class LpNormalization(OpRun):
-    """x / ‖x‖ₚ along an axis, 0 where the norm is 0. The evaluator's own version sums x, not |x|."""
-
-    op_domain = ""
-
-    def _run(self, x: Any, axis: Any = None, p: Any = None) -> Any:
-        order, along = 2 if p is None else p, -1 if axis is None else axis
-        norm = np.sum(np.abs(x) ** order, axis=along, keepdims=True) ** (1 / order)
-        return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0),)
-
-
-class GatherElements(OpRun):
-    """data[…, indices[…, i, …], …] along an axis. The evaluator's own version reads only a part of two-dimensional indices."""
-
-    op_domain = ""
-
-    def _run(self, data: Any, indices: Any, axis: Any = None) -> Any:
-        along = (axis or 0) % data.ndim
-        read = data[tuple(slice(None) if a == along else slice(size) for a, size in enumerate(indices.shape))]
-        return (np.take_along_axis(read, indices % data.shape[along], along),)
-
-
 class SimplifiedLayerNormalization(OpRun):
     """x / sqrt(mean(x²) + ε) · scale, over the axes from `axis` on."""
 
@@ -211,21 +159,6 @@ class MatMulIntegerToFloat(OpRun):
         zeros = [0 if zero is None else np.asarray(zero, np.int64) for zero in (a_zero, b_zero)]
         product = (a.astype(np.int64) - zeros[0]) @ (b.astype(np.int64) - zeros[1])
         return (product * (a_scale * b_scale) + (0 if bias is None else bias),)
-
-
-class STFT(OpRun):
-    """The Fourier transform of the frames of real signals [batch, length], or [batch, length, 1] as the evaluator passes them."""
-
-    op_domain = ""
-
-    def _run(self, signal: Any, step: Any, window: Any = None, length: Any = None, onesided: int = 1) -> Any:
-        if signal.ndim == 3 and signal.shape[2] != 1:
-            raise NotImplementedError("STFT of complex signals")
-        size = int(length) if length is not None else len(window)
-        frames = np.lib.stride_tricks.sliding_window_view(signal.reshape(signal.shape[:2]), size, axis=1)[:, :: int(step)]
-        frames = frames if window is None else frames * window
-        found = np.fft.rfft(frames) if onesided else np.fft.fft(frames)
-        return (np.stack([found.real, found.imag], axis=-1).astype(signal.dtype),)
 
 
 class FusedGemm(OpRun):
@@ -316,7 +249,15 @@ class MultiHeadAttention(OpRun):
 
 
 DEFINITIONS = (
-    *(BatchNormalization, LpNormalization, GatherElements, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
-    *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
-    *(FusedMatMul, MatMulIntegerToFloat, STFT, FusedGemm, Conv, ConvTranspose, MaxPool, Loop, FusedConv, MultiHeadAttention),
+    *(*STANDARD, Conv, ConvTranspose, MaxPool, Loop, StandardGelu),
+    *(
+        Gelu,
+        BiasGelu,
+        FastGelu,
+        QuickGelu,
+        SimplifiedLayerNormalization,
+        SkipLayerNormalization,
+        SkipSimplifiedLayerNormalization,
+    ),
+    *(FusedMatMul, MatMulIntegerToFloat, FusedGemm, FusedConv, MultiHeadAttention),
 )

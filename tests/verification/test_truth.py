@@ -68,6 +68,16 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("MaxPool", [(1, 2, 10)], 1, {"kernel_shape": [4], "auto_pad": "SAME_UPPER", "strides": [3]}),
     ("MaxPool", [(1, 2, 10)], 1, {"kernel_shape": [4], "auto_pad": "SAME_LOWER", "strides": [3]}),
     ("MaxPool", [(1, 2, 4, 5, 6)], 1, {"kernel_shape": [2, 2, 2], "strides": [2, 1, 2]}),
+    ("DequantizeLinear", [(2, 3, 4), ()], 1, {}),
+    ("DequantizeLinear", [(2, 3, 4), (), ()], 1, {}),
+    ("DequantizeLinear", [(2, 3, 4), (3,), (3,)], 1, {}),
+    ("DequantizeLinear", [(2, 3, 4), (4,), (4,)], 1, {"axis": -1}),
+    ("DequantizeLinear", [(2, 5, 4), (2, 3, 4), (2, 3, 4)], 1, {"axis": 1, "block_size": 2}),
+    ("Pad", [(3, 4), (4,)], 1, {}),
+    ("Pad", [(3, 4), (4,), ()], 1, {}),
+    ("Pad", [(3, 4), (2,), None, (1,)], 1, {}),
+    ("Pad", [(3, 4), (4,)], 1, {"mode": "reflect"}),
+    ("Pad", [(3, 4), (4,)], 1, {"mode": "edge"}),
     ("com.microsoft.FusedConv", [IMAGE, FILTER], 1, {"activation": "Relu"}),
     ("com.microsoft.MultiHeadAttention", [X, (2, 5, 8), (2, 5, 8)], 1, {"num_heads": 2}),
     ("com.microsoft.MultiHeadAttention", [X, X, X, (24,), None, (2, 4, 3, 3)], 1, {"num_heads": 4, "scale": 0.1}),
@@ -87,6 +97,13 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
 ]
 
 
+QUANTIZED = {
+    "MatMulIntegerToFloat": {"i0": np.uint8, "i1": np.int8, "i4": np.uint8, "i5": np.int8},
+    "DequantizeLinear": {"i0": np.uint8, "i2": np.uint8},
+}
+"""Operator → its inputs of integers."""
+
+
 @pytest.mark.parametrize(("operator", "shapes", "results", "attributes"), CASES)
 def test_a_definition_equals_what_onnxruntime_computes(
     operator: str, shapes: list[tuple[int, ...]], results: int, attributes: dict[str, Any]
@@ -100,15 +117,21 @@ def test_a_definition_equals_what_onnxruntime_computes(
         feeds["i1"] = rng.integers(-3, 3, feeds["i1"].shape)
     if name == "STFT":
         feeds["i1"] = np.array(3)
-    if name == "MatMulIntegerToFloat":
-        quantized = {"i0": np.uint8, "i1": np.int8, "i4": np.uint8, "i5": np.int8}
+    if name == "Pad":
+        feeds["i1"] = np.array([1, -1, 0, 2])[: feeds["i1"].size]
+        feeds |= {"i3": np.array([-1])} if "i3" in feeds else {}
+    quantized = QUANTIZED.get(name)
+    if quantized:
         feeds |= {i: rng.integers(0, 99, feeds[i].shape).astype(kind) for i, kind in quantized.items() if i in feeds}
     wanted = ["o0", *("" if name.endswith("LayerNormalization") and i in (1, 2) else f"o{i}" for i in range(1, results))]
     given = ["" if s is None else f"i{i}" for i, s in enumerate(shapes)]
     node = helper.make_node(name, given, wanted, domain=domain, **attributes)
     inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
     outputs = [helper.make_tensor_value_info(o, FLOAT, None) for o in wanted if o]
-    imports = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    imports = [
+        helper.make_opsetid("", 21 if "block_size" in attributes else 18 if name == "DequantizeLinear" else 20),
+        helper.make_opsetid("com.microsoft", 1),
+    ]
     model = helper.make_model(helper.make_graph([node], "g", inputs, outputs), opset_imports=imports, ir_version=8)
     truth, kernel = evaluate(model, feeds), comparison.outputs(model, feeds)
     assert isinstance(kernel, dict), kernel
