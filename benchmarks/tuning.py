@@ -56,18 +56,19 @@ Made by `python benchmarks/tuning.py {arguments} --write` with onnxruntime {vers
 {processor}, with the default number of threads. Products are rounded, and an engine rounds,
 only if every output stays within {accuracy:g} of a float64 evaluation, as a share of its largest element.
 
-Ratios are times divided by the original's in onnxruntime, with the least and most of five parts of the run. *Kernels, bf16* is
-`fuse --target native --numerics bf16`. OpenVINO runs the original, in float32 or in the precision that it chooses. Errors are
-differences from float64, also of the original in onnxruntime.
+Ratios are times divided by the original's in onnxruntime, with the least and most of five parts of the run. *Kernels,
+bf16* is `fuse --target native --numerics bf16`. OpenVINO runs the original, in float32 or in the precision that it
+chooses. Errors are differences from float64, also of the original in onnxruntime.
 """
 REAL = """\
-The models are the {number} of [real_models.md](real_models.md) whose feeds are numbers, on one set of feeds for each. Those that
-can't be evaluated in float64, where nothing is said of errors, were tuned in float32. All were fused with
-`--constant-initializers`. Not timed: {failed}.
+The models are the {number} of [real_models.md](real_models.md) whose feeds are numbers, on one set of feeds for
+each. Those that can't be evaluated in float64, where nothing is said of errors, were tuned in float32. All were
+fused with `--constant-initializers`. Not timed: {failed}.
 
-Three limits hold most of the time: convolutions and products in float32 run near the processor's peak in onnxruntime and OpenVINO
-alike (*bound* in real_models.md); OpenVINO's bfloat16 is farther than {accuracy:g} from float64 on most detectors; and an engine
-is not taken where no output can show its error, as in a detector that finds nothing on these feeds.
+Three limits hold most of the time: convolutions and products in float32 run near the processor's peak in onnxruntime
+and OpenVINO alike (*bound* in real_models.md); OpenVINO's bfloat16 is farther than {accuracy:g} from float64 on most
+detectors; and an engine is not taken where no output can show its error, as in a detector that finds nothing on these
+feeds.
 """
 
 
