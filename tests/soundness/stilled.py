@@ -1,6 +1,7 @@
 """A model whose random operators give numbers determined by their names and sizes, so that two models can be compared.
 
-The numbers of a node depend on the name of its result. If two random nodes are merged, their numbers change.
+The numbers of a node depend on its name: its result may get the name of a graph output. If two random nodes are merged, their
+numbers change.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _steps(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """What gives its result: sines of 1, 2, 3, … from a phase of its own on; where they are above zero for what draws two."""
     result, read = node.output[0], node.input[0]
     kind = next((a.i for a in node.attribute if a.name == "dtype"), onnx.TensorProto.FLOAT)
-    phase = float(crc32(result.encode()) % 1000)
+    phase = float(crc32((node.name or result).encode()) % 1000)
 
     def name(part: str) -> str:
         return f"{result}__{part}"
