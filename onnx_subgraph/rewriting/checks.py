@@ -112,6 +112,13 @@ def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, siz
     return provider.reason(node.op_type, node.domain, version, inputs, outputs, node.attributes.values())
 
 
+def check_overloads(fragment: Fragment, root: ir.Graph | ir.Function) -> None:
+    """Refuse the call of an overload in the body of a function: onnxruntime 1.32 runs the first definition of the name there."""
+    for node in fragment.nodes if isinstance(root, ir.Function) else ():
+        if node.overload:
+            raise Refused(f"onnxruntime would take another definition of {node.op_type} in the body of a function")
+
+
 def check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
     """Refuse a standard operator that onnxruntime would inline again, unless the match contains the same operator."""
     had = {n.op_type for n in match.nodes if not n.domain}

@@ -164,7 +164,8 @@ def duplicate(random: Random, seed: Seed) -> Seed | None:
     again = onnx.NodeProto()
     again.CopyFrom(node)
     again.name = again.output[0] = f"{node.output[0]}_again"
-    rank = seed.known[node.input[0]].ndim if node.input[0] in seed.known else seed.instance.feeds[node.input[0]].ndim
+    stored = {tensor.name: len(tensor.dims) for tensor in proto.graph.initializer}
+    rank = stored[first] if (first := node.input[0]) in stored else {**seed.instance.feeds, **seed.known}[first].ndim
     twin = random.random() < 0.6
     for name in _axes_of(proto, node):
         if not _turn(proto, again, name, lambda given: _counted(given, rank) if twin else _other_axes(random, given)):
