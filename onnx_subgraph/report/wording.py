@@ -100,7 +100,7 @@ def simplified(done: Simplified, undone: Simplified) -> str:
     )
     said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
     said = f"{count(what.removed, 'node')} removed: {said}" if what.removed and done else said
-    moved = f"{count(what.captured, 'weight')} moved into a body that reads it alone" if what.captured else ""
+    moved = f"{count(what.captured, 'weight')} moved into the only body that reads them" if what.captured else ""
     every = "; ".join(filter(None, (said, moved)))
     return every if done or not every else f"undone, because the model is not equivalent with it: {every}"
 

@@ -123,16 +123,28 @@ class Rewriter:
         rewrites: list[Rewrite] = []
         skips: list[Skip] = []
         found = Found((), ())
+        flushed: tuple[Flushed, ...] = ()
+        simplified = NOTHING
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
-            made, not_made, found = self._all(model, patterns, allowed, record)
+            terms = [p for p in patterns if p.grow is None]
+            made, not_made, found = self._rounds(model, terms, MOST_ROUNDS, allowed, record)
             rewrites += made
             skips += not_made
             if self._stops_early(skips):
                 return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
+            growing = [p for p in patterns if p.grow is not None]
+            near_misses = found.near_misses if growing else ()  # they describe the current graph
+            if patterns is self.patterns:
+                flushed = flush(model, self.counts) if self.flushing else ()
+                with self.stage("rewrite"):
+                    simplified = simplify(model) if self.simplifying else NOTHING
+            for pattern in growing:  # after the model is simplified, because a node without effect can divide a region
+                made, not_made, grown = self._rounds(model, [pattern], 1, allowed, record)
+                rewrites += made
+                skips += not_made
+                near_misses = (*near_misses, *grown.near_misses)
+                found = Found((), (), near_misses)
         allow_rounding(model, self.numerics, self.rounded)
-        flushed = flush(model, self.counts) if self.flushing else ()
-        with self.stage("rewrite"):
-            simplified = simplify(model) if self.simplifying else NOTHING
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
 
     def _stops_early(self, skips: Sequence[Skip]) -> bool:
@@ -151,22 +163,6 @@ class Rewriter:
             if recurrent:
                 infer_shapes(model)
         return recurrent
-
-    def _all(
-        self, model: ir.Model, patterns: Sequence[Pattern], admits: Admits, record: Record | None
-    ) -> tuple[list[Rewrite], list[Skip], Found]:
-        """The result of `_rounds` for these patterns. Regions are tried last. Changes `model`."""
-        terms = [p for p in patterns if p.grow is None]
-        rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, admits, record)
-        if self._stops_early(skips):
-            return rewrites, skips, found
-        for pattern in (p for p in patterns if p.grow is not None):
-            near_misses = found.near_misses  # they describe the current graph
-            made, not_made, grown = self._rounds(model, [pattern], 1, admits, record)
-            rewrites += made
-            skips += not_made
-            found = Found((), (), (*near_misses, *grown.near_misses))
-        return rewrites, skips, found
 
     def _rounds(
         self, model: ir.Model, patterns: Sequence[Pattern], most: int, admits: Admits, record: Record | None
