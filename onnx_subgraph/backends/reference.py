@@ -16,6 +16,7 @@ from onnx.reference.ops import load_op
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, opset_of, plain_array
 from onnx_subgraph.verification.definitions import DEFINITIONS
+from onnx_subgraph.verification.truth import without_overloads
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -43,7 +44,8 @@ class Reference(Backend):
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> ReferenceEvaluator:
         """An evaluator of the region."""
-        return ReferenceEvaluator(onnx.load_from_string(subgraph.serialized(whole=True)), new_ops=list(DEFINITIONS))
+        proto = without_overloads(onnx.load_from_string(subgraph.serialized(whole=True)))
+        return ReferenceEvaluator(proto, new_ops=list(DEFINITIONS))
 
     def run(self, compiled: ReferenceEvaluator, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs of the evaluator, copied because it may return an input or a weight itself."""

@@ -6,7 +6,7 @@ has no float64 Erf). onnxruntime's operators that occur in formulas are implemen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ class Exact:
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._weights = {tensor.name: tensor for tensor in proto.graph.initializer if _is_fed(tensor)}
-        self._wide = widened(proto, without=self._weights)
+        self._wide = without_overloads(widened(proto, without=self._weights))
         self._evaluator: _Evaluator | None = None
 
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -59,6 +59,27 @@ class Exact:
 def evaluate(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of the model with every float computed in float64. Raises UnknownError where that can't be done."""
     return Exact(proto)(feeds)
+
+
+def without_overloads(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Give each overload of a function a name of its own, in place: the evaluator finds a function by its domain and name."""
+    overloads = {(f.domain, f.name, f.overload) for f in proto.functions if f.overload}
+    if overloads:
+        for node in _all_nodes((*proto.graph.node, *(node for function in proto.functions for node in function.node))):
+            if (node.domain, node.op_type, node.overload) in overloads:
+                node.op_type = f"{node.op_type}:{node.overload}"
+        for function in proto.functions:
+            if function.overload:
+                function.name = f"{function.name}:{function.overload}"
+    return proto
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _all_nodes(graph.node)
 
 
 def widened(proto: onnx.ModelProto, dtype: int = TensorProto.DOUBLE, without: Collection[str] = ()) -> onnx.ModelProto:

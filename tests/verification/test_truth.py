@@ -146,6 +146,23 @@ def test_every_definition_has_a_case() -> None:
     assert {f"{d.op_domain}.{d.__name__}".lstrip(".") for d in DEFINITIONS} == tested
 
 
+OVERLOADS = """
+<ir_version: 10, opset_import: ["" : 17, "d" : 1]>
+g (float[3] x, bool on) => (float[3] y, float[3] z) {
+  y = If(on) <then_branch = t () => (float[3] a) { a = d.F:other(x) }, else_branch = e () => (float[3] b) { b = d.F(x) }>
+  z = d.F(x)
+}
+<domain: "d", opset_import: ["" : 17]> F (x) => (y) { y = Neg(x) }
+<domain: "d", overload: "other", opset_import: ["" : 17]> F (x) => (y) { y = Exp(x) }
+"""
+
+
+def test_overloads_of_a_function_are_told_apart() -> None:
+    x = np.float32([0, 1, 2])
+    found = evaluate(onnx.parser.parse_model(OVERLOADS), {"x": x, "on": np.array(True)})
+    assert np.allclose(found["y"], np.exp(np.float64(x))) and np.array_equal(found["z"], -x)
+
+
 LOOP = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (int64 most, float[2] x, float limit) => (float[2] last, float[N, 2] states, float[N] sums) {
