@@ -9,7 +9,7 @@ or cast. It uses shapes that follow from the inputs, not declared ones. A result
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -52,6 +52,9 @@ class Simplified:
 
     def __bool__(self) -> bool:
         return self != NOTHING
+
+    def __add__(self, later: Simplified) -> Simplified:
+        return Simplified(*map(sum, zip(astuple(self), astuple(later), strict=True)))
 
 
 NOTHING = Simplified()

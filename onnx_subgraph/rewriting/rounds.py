@@ -136,8 +136,13 @@ class Rewriter:
             near_misses = found.near_misses if growing else ()  # they describe the current graph
             if patterns is self.patterns:
                 flushed = flush(model, self.counts) if self.flushing else ()
-                with self.stage("rewrite"):
-                    simplified = simplify(model) if self.simplifying else NOTHING
+                simplified = self._simplified(model)
+                if simplified.branches:  # what a branch computed is in its graph now
+                    made, not_made, found = self._rounds(model, terms, MOST_ROUNDS, allowed, record)
+                    rewrites += made
+                    skips += not_made
+                    near_misses = found.near_misses if growing else ()
+                    simplified += self._simplified(model)
             for pattern in growing:  # after the model is simplified, because a node without effect can divide a region
                 made, not_made, grown = self._rounds(model, [pattern], 1, allowed, record)
                 rewrites += made
@@ -146,6 +151,10 @@ class Rewriter:
                 found = Found((), (), near_misses)
         allow_rounding(model, self.numerics, self.rounded)
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
+
+    def _simplified(self, model: ir.Model) -> Simplified:
+        with self.stage("rewrite"):
+            return simplify(model) if self.simplifying else NOTHING
 
     def _stops_early(self, skips: Sequence[Skip]) -> bool:
         return self.raising and any(skip.opset is not None for skip in skips)

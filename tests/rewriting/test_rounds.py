@@ -1,0 +1,36 @@
+"""The rounds of rewriting and simplification leave nothing for a second run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from onnx_subgraph import Options, fuse, load_patterns
+
+LIBRARY = load_patterns()
+DECIDED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 8] x) => (float[N, 8] y) <bool yes = {1}, float root = {1.4142135}, float one = {1}, float half = {0.5}> {
+  d = Div(x, root)
+  e = If(yes) <then_branch = t () => (float[N, 8] a) { a = Erf(d) }, else_branch = f () => (float[N, 8] b) { b = Neg(d) }>
+  s = Add(e, one) p = Mul(x, s) y = Mul(p, half)
+}"""
+DIVIDED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2, 8] x) => (float[2, 8] y) {
+  s = Softplus(x) t = Transpose<perm = [0, 1]>(s) n = Neg(t) y = Exp(n)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "pattern"),
+    [(DECIDED, "onnxruntime", "gelu"), (DIVIDED, "function", "elementwise-region")],
+    ids=["an If that is decided", "a node without effect"],
+)
+def test_a_second_run_fuses_nothing(text: str, target: str, pattern: str, tmp_path: Path) -> None:
+    model, once, twice = (tmp_path / f"{name}.onnx" for name in ("model", "once", "twice"))
+    onnx.save(onnx.parser.parse_model(text), model)
+    first = fuse(model, once, LIBRARY, Options(target=target))
+    assert first.verdict.verdict == "equivalent" and [rewrite.pattern for rewrite in first.rewrites] == [pattern]
+    assert not fuse(once, twice, LIBRARY, Options(target=target)).rewrites
