@@ -62,11 +62,11 @@ def test_a_killed_run_goes_on_where_it_was(zoo: Path, cache: Path, run: Run, fus
     killed = forked(KILLED, *command, folder=zoo / "program", ONNX_SUBGRAPH_CACHE=str(cache))
     assert killed.code == -signal.SIGKILL
     done = {path.name for path in (zoo / "out").glob("*.onnx")}
-    assert {"0.onnx", "1.onnx"} <= done < {f"{number}.onnx" for number in range(5)}
+    assert len(done) >= 2 and done < {f"{number}.onnx" for number in range(5)}  # two processes finish in any order
     fused.clear()
     resumed = run(*command[:4], "--resume", "--json")
     assert resumed.code == 0
-    assert {"0.onnx", "1.onnx"}.isdisjoint(fused) and len(fused) <= 3
+    assert len(fused) <= 3 and len(done - {*fused}) >= 2
     assert files(zoo / "out") == files(zoo / "whole")
     reports = resumed.json["models"]
     assert [Path(report["model"]).name for report in reports] == [f"{number}.onnx" for number in range(5)]
