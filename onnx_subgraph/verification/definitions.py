@@ -14,7 +14,7 @@ from onnx.reference.op_run import OpRun
 
 from onnx_subgraph.verification.loop import Loop
 from onnx_subgraph.verification.standard import STANDARD
-from onnx_subgraph.verification.windows import Conv, ConvTranspose, MaxPool, convolved
+from onnx_subgraph.verification.windows import Conv, ConvTranspose, MaxPool, convolve, given
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -192,21 +192,9 @@ class FusedConv(OpRun):
     op_domain = "com.microsoft"
 
     def _run(
-        self,
-        x: Any,
-        w: Any,
-        b: Any = None,
-        z: Any = None,
-        activation: str | None = None,
-        activation_params: Any = None,
-        auto_pad: str | None = None,
-        dilations: Any = None,
-        group: int | None = None,
-        kernel_shape: Any = None,
-        pads: Any = None,
-        strides: Any = None,
+        self, x: Any, w: Any, b: Any = None, z: Any = None, activation: str = "", activation_params: Any = None, **attributes: Any
     ) -> Any:
-        y = convolved(x, w, b, auto_pad, dilations, group, pads, strides)
+        y = convolve(x, w, b, **given(attributes, "kernel_shape"))
         total = y if z is None else y + z
         return (activate(total, activation or "", tuple(activation_params or ())),)
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from onnx_subgraph.verification.windows import padded_or_cut
+
 
 class BatchNormalization(OpRun):
     """(x - mean) / sqrt(var + ε) · scale + bias for each channel; with training_mode the statistics are those of x."""
@@ -112,17 +114,16 @@ class Pad(OpRun):
         value: float | None = None,
         paddings: Any = None,
     ) -> Any:
-        given = [int(pad) for pad in (paddings if pads is None else pads)]
-        half = len(given) // 2
-        around = dict.fromkeys(range(data.ndim), (0, 0))
+        widths = [int(pad) for pad in (paddings if pads is None else pads)]
+        half = len(widths) // 2
         along = range(data.ndim) if axes is None else (int(axis) % data.ndim for axis in axes)
-        around |= dict(zip(along, zip(given[:half], given[half:], strict=True), strict=True))
-        kept = tuple(slice(max(0, -a), size + min(0, b)) for (a, b), size in zip(around.values(), data.shape, strict=True))
-        widths = [(max(0, before), max(0, after)) for before, after in around.values()]
+        each = dict.fromkeys(range(data.ndim), (0, 0)) | dict(
+            zip(along, zip(widths[:half], widths[half:], strict=True), strict=True)
+        )
         options: dict[str, Any] = {"mode": mode or "constant"}
         if options["mode"] == "constant":
             options["constant_values"] = (value or 0) if constant is None else constant
-        return (np.pad(data[kept], widths, **options).astype(data.dtype),)
+        return (padded_or_cut(data, list(each.values()), **options).astype(data.dtype),)
 
 
 STANDARD = (BatchNormalization, LpNormalization, GatherElements, STFT, DequantizeLinear, Pad)

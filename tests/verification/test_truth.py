@@ -14,7 +14,7 @@ from onnx_subgraph.verification import truth
 from onnx_subgraph.verification.definitions import DEFINITIONS
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
-FLOAT = onnx.TensorProto.FLOAT
+FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 X, SKIP, ROW, MATRIX = (2, 3, 8), (2, 3, 8), (8,), (8, 8)
 IMAGE, FILTER = (1, 2, 5, 5), (3, 2, 3, 3)
 
@@ -68,6 +68,8 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("MaxPool", [(1, 2, 10)], 1, {"kernel_shape": [4], "auto_pad": "SAME_UPPER", "strides": [3]}),
     ("MaxPool", [(1, 2, 10)], 1, {"kernel_shape": [4], "auto_pad": "SAME_LOWER", "strides": [3]}),
     ("MaxPool", [(1, 2, 4, 5, 6)], 1, {"kernel_shape": [2, 2, 2], "strides": [2, 1, 2]}),
+    ("MaxPool", [(2, 3, 9, 8)], 2, {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ("MaxPool", [(2, 3, 5, 4)], 2, {"kernel_shape": [2, 3], "storage_order": 1}),
     ("DequantizeLinear", [(2, 3, 4), ()], 1, {}),
     ("DequantizeLinear", [(2, 3, 4), (), ()], 1, {}),
     ("DequantizeLinear", [(2, 3, 4), (3,), (3,)], 1, {}),
@@ -127,7 +129,8 @@ def test_a_definition_equals_what_onnxruntime_computes(
     given = ["" if s is None else f"i{i}" for i, s in enumerate(shapes)]
     node = helper.make_node(name, given, wanted, domain=domain, **attributes)
     inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
-    outputs = [helper.make_tensor_value_info(o, FLOAT, None) for o in wanted if o]
+    integers = ["o1"] if name == "MaxPool" else []
+    outputs = [helper.make_tensor_value_info(o, INT64 if o in integers else FLOAT, None) for o in wanted if o]
     imports = [
         helper.make_opsetid("", 21 if "block_size" in attributes else 18 if name == "DequantizeLinear" else 20),
         helper.make_opsetid("com.microsoft", 1),
@@ -136,7 +139,7 @@ def test_a_definition_equals_what_onnxruntime_computes(
     truth, kernel = evaluate(model, feeds), comparison.outputs(model, feeds)
     assert isinstance(kernel, dict), kernel
     for output, exact in truth.items():
-        assert exact.dtype == np.float64
+        assert exact.dtype == (np.int64 if output in integers else np.float64)
         assert kernel[output].shape == exact.shape
         assert np.allclose(kernel[output], exact, rtol=1e-4, atol=1e-5)
 
