@@ -42,8 +42,9 @@ def _brief(verdict: Verdict) -> str:
     providers = dict.fromkeys(run.provider for run in verdict.runs if run.provider)
     said = f" on {', '.join(providers)}" if providers else ""
     compared = [count(len(verdict.runs), "comparison") + " with the original"] if verdict.runs else []
-    shown = ", ".join([*compared, *_checked(verdict.coverage)])
-    said += "".join([": ", "; ".join(filter(None, (shown, verdict.reason)))])
+    checked = ", ".join([*compared, *_checked(verdict.coverage)])
+    shown = "; ".join(filter(None, (checked, verdict.reason)))
+    said += f": {shown}" if shown else ""
     worst = verdict.worst
     if worst is not None and worst.bound:
         said += f"\nlargest error: {worst.error / worst.bound:.2g} of the bound, in {worst.output}"

@@ -115,6 +115,11 @@ def test_a_model_in_which_nothing_fuses_is_a_success() -> None:
     assert exit_code(replace(RESULT, rewrites=(), unchanged=True, verdict=Verdict("not-run")), True) == 0
 
 
+def test_the_verdict_of_a_copy_is_one_sentence(run: Run, plain: Path) -> None:
+    printed = run("fuse", plain).out
+    assert "verdict  equivalent: nothing fused, so the file is the original, byte for byte\n" in printed
+
+
 def test_a_failure_gives_exit_code_2() -> None:
     assert exit_code(Failure("why"), True) == 2
 
