@@ -33,12 +33,13 @@ class Source(NamedTuple):
     """A node of the main graph whose results are random.
 
     op: the random operator. node: its name, or that of the node that runs it. results: the names of its tensors that are read, in
-    order.
+    order. indices: which results of the node they are.
     """
 
     op: str
     node: str
     results: tuple[str, ...]
+    indices: tuple[int, ...]
 
     def __str__(self) -> str:
         return f"{self.op} at {self.node}"
@@ -52,12 +53,12 @@ def sources(model: ir.Model, suspects: Collection[str] = ()) -> tuple[Source, ..
         if not op and any(value.name in suspects for value in node.outputs):
             op = node.op_type
         if op:
-            read = (
-                v
-                for v in node.outputs
+            read = {
+                index: str(v.name)
+                for index, v in enumerate(node.outputs)
                 if v.name and (v.uses() or v.is_graph_output()) and isinstance(v.type, ir.TensorType | None)
-            )
-            found.append(Source(op, node.name or str(node.outputs[0].name), tuple(str(v.name) for v in read)))
+            }
+            found.append(Source(op, node.name or str(node.outputs[0].name), tuple(read.values()), tuple(read)))
     return tuple(found)
 
 
@@ -74,38 +75,42 @@ def differing(one: Outputs, other: Outputs) -> list[str]:
     ]
 
 
-def with_results_fed(model: ir.Model, results: Mapping[str, ir.DataType]) -> ir.Model:
+def with_results_fed(model: ir.Model, results: Mapping[str, ir.DataType], known: Sequence[Source] = ()) -> ir.Model:
     """A copy of the model in which these values of the main graph are inputs, and nothing computes them.
 
-    results: their dtypes; names that the model does not have are ignored. `fed_name` names the inputs. If such a value is an
-    output, the input is passed through. The operands of the removed nodes become outputs, so that they are still compared.
+    results: their dtypes; names that the model does not have are ignored. known: the nodes of these results in the original. In a
+    rewritten model a result may have the name of a graph output; then its node is found by the node's name. `fed_name` names the
+    inputs. If such a value is an output, the input is passed through. The operands of the removed nodes become outputs, so that
+    they are still compared.
     """
     copy = model.clone()
+    of_node = {source.node: dict(zip(source.indices, source.results, strict=True)) for source in known}
     for node in list(copy.graph):
-        cut = [value for value in node.outputs if value.name in results]
+        named = {index: str(v.name) for index, v in enumerate(node.outputs) if v.name in results}
+        cut = named or {i: r for i, r in of_node.get(node.name or "", {}).items() if r in results and i < len(node.outputs)}
         if cut and node.op_type not in _SHAPED:
-            _yield_what_it_reads(node, copy.graph)
-        for value in cut:
-            _feed(value, results[str(value.name)], copy.graph)
+            _yield_what_it_reads(node, copy.graph, next(iter(cut.values())))
+        for index, result in cut.items():
+            _feed(node.outputs[index], result, results[result], copy.graph)
         if cut and not any(value.uses() or value.is_graph_output() for value in node.outputs):
             copy.graph.remove(node, safe=True)
     return copy
 
 
-def _yield_what_it_reads(node: ir.Node, graph: ir.Graph) -> None:
+def _yield_what_it_reads(node: ir.Node, graph: ir.Graph, result: str) -> None:
     for index, value in enumerate(node.inputs):
         if value is not None and not value.is_initializer() and isinstance(value.type, ir.TensorType | None):
             identity = ir.node("Identity", [value])
-            identity.outputs[0].name = f"input {index} of {node.outputs[0].name}"
+            identity.outputs[0].name = f"input {index} of {result}"
             identity.outputs[0].type = value.type
             graph.insert_before(node, identity)
             graph.outputs.append(identity.outputs[0])
 
 
-def _feed(value: ir.Value, dtype: ir.DataType, graph: ir.Graph) -> None:
-    """Replace a value by an input."""
+def _feed(value: ir.Value, result: str, dtype: ir.DataType, graph: ir.Graph) -> None:
+    """Replace a value by an input. result: its name in the original."""
     name = str(value.name)
-    stand_in = ir.val(fed_name(name), dtype)
+    stand_in = ir.val(fed_name(result), dtype)
     graph.inputs.append(stand_in)
     if not value.is_graph_output():
         value.replace_all_uses_with(stand_in)

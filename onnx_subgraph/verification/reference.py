@@ -135,7 +135,7 @@ class Reference:
                 return Verdict("not-run", strength, tuple(runs), cases.message)
             for optimised in (False, True):
                 self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-                runs += trial.runs(provider, optimised, cases, self._fed[provider].results)
+                runs += trial.runs(provider, optimised, cases, self._fed[provider])
         for name, opened in (also or {}).items():
             self._tell(f"candidate by {name}")
             cases = self.cases(self.providers[0])

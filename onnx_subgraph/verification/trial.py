@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnx_subgraph import temporary
 from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.judge import Finding, compare_all
 from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.randomness import with_results_fed
@@ -35,23 +36,21 @@ class Trial:
     placements: list[Placement] = field(default_factory=list)
     executed: set[str] = field(default_factory=set)
 
-    def runs(self, provider: str, optimised: bool, cases: Sequence[Case], results: Mapping[str, ir.DataType]) -> Iterator[Run]:
-        """Run all cases on one provider. results: the random results that are fed, with their dtypes."""
+    def runs(self, provider: str, optimised: bool, cases: Sequence[Case], fed: Fed) -> Iterator[Run]:
+        """Run all cases on one provider. fed: the random results of the original that are fed."""
         placing = provider != CPU and not optimised
         with temporary.folder() as folder:
             profile = None if optimised else folder / "ran"
-            session = self._opened(provider, optimised, results, placing, profile)
+            session = self._opened(provider, optimised, fed, placing, profile)
             if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
                 self.placements.append(placed)
             yield from runs_of(session, provider, optimised, cases)
             if profile is not None and not isinstance(session, Failure):
                 self.executed |= executed(session)
 
-    def _opened(
-        self, provider: str, optimised: bool, results: Mapping[str, ir.DataType], placing: bool, profile: Path | None
-    ) -> Session | Failure:
-        if self.file is None or results:
-            model = with_results_fed(self.model, results) if results else self.model
+    def _opened(self, provider: str, optimised: bool, fed: Fed, placing: bool, profile: Path | None) -> Session | Failure:
+        if self.file is None or fed.results:
+            model = with_results_fed(self.model, fed.results, fed.sources) if fed.results else self.model
             return open_model(model, self.home, provider, optimised=optimised, placing=placing, profile=profile)
         return open_session(
             self.file,

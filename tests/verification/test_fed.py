@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.verification import fed
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.sessions import Session
@@ -31,3 +35,25 @@ def test_a_model_is_run_twice_only_if_an_operator_is_unknown(domain: str, runs: 
     session = Session(None, ("y",))
     found = fed.fed(ir.from_proto(onnx.parser.parse_model(text)), session, [case], lambda model: session)
     assert isinstance(found, fed.Fed) and len(made) == runs
+
+
+RENAMED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z)
+<float root = {1.4142135}, float one = {1}, float half = {0.5}> {
+  [div] d = Div (x, root) [erf] e = Erf (d) [add] s = Add (e, one) [mul] p = Mul (x, s) [out] y = Mul (p, half)
+  [draw] r = OPERATOR (y) [pass] z = Identity (r)
+}
+"""
+
+
+@pytest.mark.parametrize("operator", ["RandomNormalLike", "Bernoulli"])
+def test_a_random_result_with_a_new_name_is_fed_as_well(operator: str, tmp_path: Path) -> None:
+    """The Identity goes, and the random node gives the output itself."""
+    text = RENAMED.replace("OPERATOR (y)", f"{operator} (u)").replace("[draw]", "[clip] u = Sigmoid (y) [draw]")
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", load_patterns(), Options())
+    written = onnx.load(tmp_path / "fused.onnx")
+    assert "Identity" not in [node.op_type for node in written.graph.node]
+    assert result.verdict.verdict == "equivalent" and not result.undone
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["gelu"]
