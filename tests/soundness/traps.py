@@ -227,7 +227,7 @@ def _inner(growth: Growth, planted: Planted) -> Value | None:
 
 
 def _reader(value: Value) -> str:
-    return "Not" if value.dtype == "bool" else "Neg"
+    return "Not" if value.dtype == "bool" else "Abs" if value.dtype.startswith("uint") else "Neg"
 
 
 def second_consumer(growth: Growth, planted: Planted) -> bool:
