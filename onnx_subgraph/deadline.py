@@ -112,6 +112,7 @@ class _Work(threading.Thread, Generic[T]):
         self.error: BaseException | None = None
         self.done = threading.Event()
         self._ending = threading.RLock()
+        self._sent = False  # whether an exception was sent: to cancel one for no reason blocks Python 3.11 under a profiler
 
     def begin(self) -> None:
         """Starts it, with a stack as large as that of a main thread."""
@@ -129,7 +130,8 @@ class _Work(threading.Thread, Generic[T]):
         while not self.done.is_set():
             # no exception may prevent this notification
             with contextlib.suppress(BaseException), self._ending:
-                _raise_in(self, None)  # an exception that was sent and has not arrived yet
+                if self._sent:
+                    _raise_in(self, None)  # it has not arrived yet
                 self.done.set()
 
     def wait(self, ends: float) -> None:
@@ -145,6 +147,7 @@ class _Work(threading.Thread, Generic[T]):
             if self.done.is_set():
                 return
             _abandoned.append(self.done)
+            self._sent = True
             with _births:
                 _raise_in(self, TimeIsUp)
         try:
