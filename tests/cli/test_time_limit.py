@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -183,6 +185,21 @@ def test_temporary_files_are_removed_while_native_code_still_runs(tmp_path: Path
         within(0.3, work, lambda stage: None)
     assert list(tmp_path.iterdir()) == []
     assert abandoned()
+
+
+PROFILED = """
+import sys
+from onnx_subgraph.deadline import within
+sys.setprofile(lambda frame, event, argument: None)
+print(within(60, lambda tell: sum(map(abs, range(1000))), lambda stage: None))
+print(sum(map(abs, range(1000))))
+"""
+
+
+def test_work_ends_in_a_program_with_a_profiler() -> None:
+    # In Python 3.11 this runs for ever if an exception is cancelled in a thread that was sent none.
+    done = subprocess.run([sys.executable, "-c", PROFILED], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split() == ["499500", "499500"]
 
 
 def test_only_work_with_a_limit_knows_the_remaining_time() -> None:
