@@ -197,7 +197,7 @@ def _rewriter(library: Library, options: Options, clock: Clock) -> Rewriter:
         _loadability(options),
         clock.stage,
         options.excerpts,
-        costs.measured() if options.prefer == "speed" and options.target in ("onnxruntime", "native") else costs.Costs(()),
+        costs.measured() if options.prefer == "speed" and options.target in ("onnxruntime", "native") else costs.Costs({}),
         options.thorough,
         options.thorough and bool(options.only),
         recording=options.verify,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -93,18 +94,15 @@ class Cost(NamedTuple):
 
 
 class Costs:
-    """A table of measurements."""
+    """What replacements cost. measurements: operator, with its domain → its measurements."""
 
-    def __init__(self, measurements: Iterable[Measurement]) -> None:
-        self._by_operator: dict[tuple[str, str, str], list[Measurement]] = {}
-        for measured in measurements:
-            key = (measured.provider, measured.signature.operator, measured.signature.dtype)
-            self._by_operator.setdefault(key, []).append(measured)
+    def __init__(self, measurements: Mapping[str, Sequence[Measurement]]) -> None:
+        self._measurements = measurements
         self._known: dict[tuple[object, ...], Cost | None] = {}
 
     def __bool__(self) -> bool:
         """Whether there is any measurement."""
-        return bool(self._by_operator)
+        return bool(self._measurements)
 
     def of(self, provider: str, pattern: str, nodes: Sequence[ir.Node]) -> Cost | None:
         """The cost on `provider` of replacing a match of `pattern` by `nodes`; None where nothing similar was measured.
@@ -130,7 +128,7 @@ class Costs:
 
     def _nearest(self, provider: str, pattern: str, signature: Signature, fused: bool) -> Cost | None:
         """The cost of a node with this signature. fused: whether the operator always represents a whole match."""
-        known = self._by_operator.get((provider, signature.operator, signature.dtype), ())
+        known = self._alike(provider, signature.operator, signature.dtype)
         # A fused operator means the same in every pattern that emits it. A standard operator may occur in many replacements.
         same = [m for m in known if m.pattern == pattern] or (known if fused else ())
         far = [(_distance(signature, m.signature), m) for m in same]
@@ -146,8 +144,12 @@ class Costs:
         """The ratio of a fused standard operator over all measured sizes (geometric mean). None for others or if not measured."""
         if operator not in ONE_MEANING:
             return None
-        known = self._by_operator.get((provider, operator, dtype), ())
+        known = self._alike(provider, operator, dtype)
         return _mean([m.ratio for m in known]) if known else None
+
+    def _alike(self, provider: str, operator: str, dtype: str) -> list[Measurement]:
+        """The measurements of an operator with operands of a dtype on a provider."""
+        return [m for m in self._measurements.get(operator, ()) if (m.provider, m.signature.dtype) == (provider, dtype)]
 
 
 def is_fused(node: ir.Node) -> bool:
@@ -173,9 +175,30 @@ def signature_of(node: ir.Node) -> Signature:
 
 @cache
 def measured() -> Costs:
-    """The table that comes with the package."""
-    data = json.loads(TABLE.read_text(encoding="utf-8"))
-    return Costs(_measurement(row) for row in data["measurements"])
+    """The costs in the table that comes with the package."""
+    return Costs(_Table())
+
+
+class _Table(Mapping[str, Sequence[Measurement]]):
+    """The measurements of the table, one a line; those of an operator are parsed when they are asked for."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {}
+        for line in TABLE.read_text(encoding="utf-8").splitlines():
+            if found := _OPERATOR.search(line):
+                self._lines.setdefault(found[1], []).append(line)
+
+    def __getitem__(self, operator: str) -> Sequence[Measurement]:
+        return [_measurement(json.loads(line.rstrip(","))) for line in self._lines[operator]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+
+_OPERATOR = re.compile(r'"operator": "([^"]*)"')
 
 
 def _measurement(row: Mapping[str, Any]) -> Measurement:
