@@ -28,6 +28,9 @@ from onnx_subgraph.language.source import content_of
 from onnx_subgraph.language.unread import Operators, Unparsed
 from onnx_subgraph.paths import StrPath
 
+SUFFIXES = (".yaml", ".yml")
+"""The ends of the names of pattern files."""
+
 
 @dataclass(frozen=True)
 class Library:
@@ -180,6 +183,8 @@ def part_of(former: str, current: str) -> str:
 def unknown_id(id: str, known: Iterable[str]) -> UsageError:  # noqa: A002
     """The error for an unknown id."""
     hint = spelling.hint(id, known, "`onnx-subgraph list-patterns` shows all patterns")
+    if Path(id).suffix in SUFFIXES or Path(id).exists():
+        hint = f"this is the id of a pattern; a file or folder is given as `--patterns {id}`"
     return UsageError(f"there is no pattern `{id}`", hint=hint)
 
 
@@ -228,10 +233,12 @@ def pattern_files(path: Path, *, empty: bool = False) -> list[Path]:
         file
         for group in groups
         for file in sorted(group.iterdir())
-        if file.suffix in (".yaml", ".yml") and file.name not in (PACK_FILE, FORMULA_FILE) and file.is_file()
+        if file.suffix in SUFFIXES and file.name not in (PACK_FILE, FORMULA_FILE) and file.is_file()
     ]
     if not found and not empty:
-        raise PatternError(f"there are no pattern files in {path}", hint="a pattern is a `.yaml` file in a group folder")
+        packs = ", ".join(str(group) for group in groups[1:] if (group / PACK_FILE).is_file())
+        hint = f"give the pack itself: {packs}" if packs else "a pattern is a `.yaml` file in a group folder"
+        raise PatternError(f"there are no pattern files in {path}", hint=hint)
     return found
 
 

@@ -23,6 +23,13 @@ def test_a_new_pack_proves(run: Run, tmp_path: Path) -> None:
     assert "my-pack 0.1.0" in run("list-patterns", "squared-relu", "--patterns", package).out
 
 
+def test_the_folder_around_a_pack_is_an_error_that_names_the_pack(run: Run, tmp_path: Path) -> None:
+    run("init", tmp_path / "mine")
+    result = run("list-patterns", "--patterns", tmp_path / "mine")
+    assert result.code == 2
+    assert f"hint: give the pack itself: {tmp_path / 'mine' / 'mine'}" in result.err
+
+
 def test_it_installs_under_its_name(run: Run, tmp_path: Path) -> None:
     answer = run("init", tmp_path / "somewhere", "--name", "our-fusions", "--json").json
     assert answer["name"] == "our-fusions" and all(Path(file).is_file() for file in answer["files"])

@@ -91,6 +91,7 @@ def test_version(run: Run) -> None:
         (["list-patterns", "no-such-pattern"], "there is no pattern `no-such-pattern`"),
         (["explain", "m.onnx", "no-such-pattern"], "there is no pattern `no-such-pattern`"),
         (["test-patterns", "no-such-pattern"], "there is no pattern `no-such-pattern`"),
+        (["test-patterns", "my_unit.yaml"], "a file or folder is given as `--patterns my_unit.yaml`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

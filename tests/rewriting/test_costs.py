@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from collections.abc import Iterable
 
 import onnx_ir as ir
 import pytest
