@@ -152,7 +152,7 @@ class Reference:
             random=tuple(dict.fromkeys(str(source) for fed in self._fed.values() for source in fed.sources)),
             reached=reached(fused, trial.executed),
         )
-        return _on_evidence(verdict)
+        return _on_evidence(verdict, given=self._inputs is not None)
 
     def with_untaken_bodies(self, found: Verdict, candidate: ir.Model) -> Verdict:
         """Also check the candidate's subgraphs that differ from the reference's and that no run took.
@@ -224,14 +224,17 @@ class Reference:
         return cases
 
 
-def _on_evidence(verdict: Verdict) -> Verdict:
-    """The verdict; but "not-run" where nothing differs and no output could show a difference."""
+def _on_evidence(verdict: Verdict, *, given: bool) -> Verdict:
+    """The verdict; but "not-run" where nothing differs and no output could show a difference. given: whether the inputs were."""
     if verdict.verdict == "different" or any(not showing.blind for showing in verdict.showings):
         return verdict
     said = "; ".join(dict.fromkeys(f"{one.output}: {one.blind}" for one in verdict.showings[:3]))
     reason = f"no output can show a difference ({said})" if said else "the model has no output that could be compared"
-    hint = "--inputs FEEDS.npz compares them on inputs that matter" if said else ""
-    return replace(verdict, verdict="not-run", blind=bool(said), reason="; ".join(filter(None, (reason, hint))))
+    hint = _OTHER_INPUTS if given else "--inputs FEEDS.npz compares them on inputs that matter"
+    return replace(verdict, verdict="not-run", blind=bool(said), reason=f"{reason}; {hint}" if said else reason)
+
+
+_OTHER_INPUTS = "other inputs may show one, and so may a bound that you set: --rtol, --atol"
 
 
 def _strength(model: ir.Model) -> Any:

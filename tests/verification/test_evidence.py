@@ -138,6 +138,15 @@ def test_an_output_that_can_not_show_errors_is_no_evidence(tmp_path: Path, name:
     assert why in verdict.reason and "--inputs" in verdict.reason
 
 
+def test_where_given_inputs_show_nothing_others_or_a_bound_are_advised(tmp_path: Path) -> None:
+    model = silu(tmp_path / "m.onnx", "minus = Constant <value = float {-1.0}> ()  y = Sqrt (minus)")
+    np.savez(tmp_path / "feeds.npz", x=np.ones((2, 8), np.float32))
+    drawn, given = verify(model, model), verify(model, model, inputs=tmp_path / "feeds.npz")
+    assert (drawn.verdict, given.verdict) == ("not-run", "not-run")
+    assert drawn.reason.endswith("--inputs FEEDS.npz compares them on inputs that matter")
+    assert given.reason.endswith("other inputs may show one, and so may a bound that you set: --rtol, --atol")
+
+
 @pytest.mark.parametrize("name", BLIND)
 def test_if_no_output_can_show_errors_each_fusion_is_checked_alone(tmp_path: Path, name: str) -> None:
     model = silu(tmp_path / "m.onnx", BLIND[name][0])
