@@ -27,6 +27,9 @@ DECLARED = "onnx_subgraph.declared"
 SHAPE_DATA = "onnx_subgraph.shape_data"
 """Key in `Value.meta`: the elements (int or SymbolicDim) of a small integer tensor known from inference, as a flat tuple."""
 
+STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
+"""The domains whose operators every tool can infer the types of."""
+
 _INFERRED = "onnx_subgraph.inferred"
 
 
@@ -98,7 +101,10 @@ def _rename_dimensions(declared: Sequence[tuple[ir.Value, ir.Shape]]) -> None:
 
 
 def restore_declared(model: ir.Model) -> None:
-    """Remove everything that inference added, permanently. New inner values have no type; new outputs have the declared one."""
+    """Remove what inference added, permanently. New outputs have the declared type, other new values none.
+
+    Results of custom operators keep their type, without a shape: tools that infer types by the standard alone stop there.
+    """
     if not model.meta.get(_INFERRED):
         # Initializers get a type and shape from their tensors on loading; those are not declarations either.
         for value in values(model):
@@ -107,13 +113,22 @@ def restore_declared(model: ir.Model) -> None:
         return
     outputs = model.meta.get(DECLARED, {})
     keep = {id(value) for graph in model.graphs() for value in (*graph.inputs, *graph.outputs)}
-    for value in values(model):
-        if DECLARED in value.meta:
-            value.type, value.shape = value.meta[DECLARED]
-        elif value.name in outputs and value.is_graph_output():
-            value.type, value.shape = outputs[value.name]
-        elif id(value) not in keep:
-            value.type = value.shape = None
+    for function, inside in scopes(model):
+        for value in inside:
+            inferred = value.type
+            if DECLARED in value.meta:
+                value.type, value.shape = value.meta[DECLARED]
+            elif value.name in outputs and value.is_graph_output():
+                value.type, value.shape = outputs[value.name]
+            elif id(value) not in keep:
+                value.type = value.shape = None
+            if value.type is None and function is None and _is_custom(value.producer(), model):
+                value.type = inferred
+
+
+def _is_custom(node: ir.Node | None, model: ir.Model) -> bool:
+    """Whether neither the standard nor the model defines the operator of a node."""
+    return node is not None and node.domain not in STANDARD_DOMAINS and node.op_identifier() not in model.functions
 
 
 def copied(model: ir.Model) -> ir.Model:
