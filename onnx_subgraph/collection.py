@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 SELDOM = 200_000
 """New objects between two garbage collections; Python's default is 700."""
+ROOM = 1_000_000
+"""New blocks of memory, some 100 MB, between two collections of everything."""
+_kept = 0  # blocks that were in use after the last collection of everything
 
 
 @contextmanager
@@ -23,8 +27,14 @@ def seldom() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Within the block the garbage collector is off: a model is one large cycle, and each collection would traverse all of it."""
+    """Within the block the garbage collector is off: a model is one large cycle, and each collection would traverse all of it.
+
+    Models that are no longer used are collected at the start of a later block. Python itself would collect them almost never: it
+    waits for young objects to grow old, and here they grow old at once.
+    """
     was_enabled = gc.isenabled()
+    if was_enabled:
+        _collect_if_due()
     gc.disable()
     try:
         yield
@@ -34,3 +44,14 @@ def uncollected() -> Iterator[None]:
                 gc.freeze()  # the new objects count as old, so that the collector does not traverse them all now
                 gc.unfreeze()
             gc.enable()
+
+
+def _collect_if_due() -> None:
+    """Collect everything if memory has grown much since this was last done: by `ROOM`, and by half."""
+    global _kept  # noqa: PLW0603
+    used = sys.getallocatedblocks()
+    if not _kept:
+        _kept = used
+    elif used - _kept > max(ROOM, _kept // 2):
+        gc.collect()
+        _kept = sys.getallocatedblocks()

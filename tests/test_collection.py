@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
 
+from onnx_subgraph import collection
 from onnx_subgraph.collection import SELDOM, seldom, uncollected
 
 
@@ -33,3 +35,21 @@ def test_garbage_is_collected_seldom_but_still_collected() -> None:
         kept = [[] for _ in range(2 * SELDOM + 2)]
         assert gc.get_stats()[0]["collections"] - before in (2, 3)
     assert kept
+
+
+class Cycle:
+    """What reference counting alone does not free, as a model."""
+
+    def __init__(self) -> None:
+        self.itself, self.held = self, [[] for _ in range(1000)]
+
+
+def test_models_that_are_no_longer_used_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that worked on hundreds of models kept all of them."""
+    monkeypatch.setattr(collection, "ROOM", 10_000)
+    monkeypatch.setattr(collection, "_kept", 1)
+    seen = list[weakref.ref[Cycle]]()
+    for _ in range(100):
+        with uncollected():
+            seen.append(weakref.ref(Cycle()))
+    assert sum(model() is not None for model in seen) < 50
