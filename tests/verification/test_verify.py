@@ -173,8 +173,7 @@ def test_a_result_is_as_exact_as_the_roundings_before_it_wherever_they_are(tmp_p
     """x + 10,000 - 10,000 is x but for the rounding of the sum, which is many times that of x."""
     before, after, names = PLACES[place]
     rounded, copied = (
-        write(tmp_path / f"{i}.onnx", f"{before} {inner.format(r='r', **names)} {after}")
-        for i, inner in enumerate((SUM, COPIED))
+        write(tmp_path / f"{i}.onnx", f"{before} {inner.format(r='r', **names)} {after}") for i, inner in enumerate((SUM, COPIED))
     )
     assert verify(rounded, copied).verdict == "equivalent"
     assert verify(copied, rounded).verdict == "different"
