@@ -35,7 +35,7 @@ from onnx_subgraph.language.library import load_patterns  # noqa: E402
 from onnx_subgraph.model.files import load  # noqa: E402
 from onnx_subgraph.model.shapes import infer_shapes  # noqa: E402
 from onnx_subgraph.options import Options  # noqa: E402
-from onnx_subgraph.pipeline import fuse, selected  # noqa: E402
+from onnx_subgraph.pipeline import fuse  # noqa: E402
 from onnx_subgraph.rewriting import costs  # noqa: E402
 from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402
 from onnx_subgraph.rewriting.rounds import Rewriter  # noqa: E402
@@ -132,7 +132,7 @@ def planted(model: Path) -> tuple[str, dict[str, str]]:
     options = Options()
     base = load(model)
     infer_shapes(base)
-    patterns = selected(load_patterns(), options)
+    patterns = load_patterns().selected(options.target, options.only, options.skip)
     rewriter = Rewriter(patterns, options.target, [Loadability(CPU)], costs=costs.measured(), recording=True)
     reference = Reference(model)
     fused = rewriter(base)

@@ -1,4 +1,4 @@
-"""Repeat find and rewrite until nothing changes, because one fusion enables the next."""
+"""Repeat find, rewrite and simplify until nothing changes, because each enables the others."""
 
 from __future__ import annotations
 
@@ -127,24 +127,20 @@ class Rewriter:
         simplified = NOTHING
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
             terms = [p for p in patterns if p.grow is None]
-            made, not_made, found = self._rounds(model, terms, MOST_ROUNDS, allowed, record)
+            is_last = patterns is self.patterns
+            made, not_made, found, simplified = self._rounds(
+                model, terms, MOST_ROUNDS, allowed, record, simplifying=self.simplifying and is_last
+            )
             rewrites += made
             skips += not_made
             if self._stops_early(skips):
                 return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
             growing = [p for p in patterns if p.grow is not None]
             near_misses = found.near_misses if growing else ()  # they describe the current graph
-            if patterns is self.patterns:
-                flushed = flush(model, self.counts) if self.flushing else ()
-                simplified = self._simplified(model)
-                if simplified.branches:  # what a branch computed is in its graph now
-                    made, not_made, found = self._rounds(model, terms, MOST_ROUNDS, allowed, record)
-                    rewrites += made
-                    skips += not_made
-                    near_misses = found.near_misses if growing else ()
-                    simplified += self._simplified(model)
+            if self.flushing and is_last:
+                flushed = flush(model, self.counts)
             for pattern in growing:  # after the model is simplified, because a node without effect can divide a region
-                made, not_made, grown = self._rounds(model, [pattern], 1, allowed, record)
+                made, not_made, grown, _ = self._rounds(model, [pattern], 1, allowed, record)
                 rewrites += made
                 skips += not_made
                 near_misses = (*near_misses, *grown.near_misses)
@@ -154,7 +150,7 @@ class Rewriter:
 
     def _simplified(self, model: ir.Model) -> Simplified:
         with self.stage("rewrite"):
-            return simplify(model) if self.simplifying else NOTHING
+            return simplify(model)
 
     def _stops_early(self, skips: Sequence[Skip]) -> bool:
         return self.raising and any(skip.opset is not None for skip in skips)
@@ -174,17 +170,29 @@ class Rewriter:
         return recurrent
 
     def _rounds(
-        self, model: ir.Model, patterns: Sequence[Pattern], most: int, admits: Admits, record: Record | None
-    ) -> tuple[list[Rewrite], list[Skip], Found]:
-        """Run up to `most` rounds. Returns the rewrites, the skips and the last result of `find`. Changes `model`."""
+        self,
+        model: ir.Model,
+        patterns: Sequence[Pattern],
+        most: int,
+        admits: Admits,
+        record: Record | None,
+        *,
+        simplifying: bool = False,
+    ) -> tuple[list[Rewrite], list[Skip], Found, Simplified]:
+        """Run up to `most` rounds. Changes `model`.
+
+        simplifying: simplify the model when nothing is left to rewrite, and go on if that changed it. Returns the rewrites, the
+        skips, the last result of `find`, and what was simplified.
+        """
         rewrites: list[Rewrite] = []
         waiting: list[Skip] = []
         before: tuple[NearMiss, ...] = ()
+        simplified, is_simple = NOTHING, not simplifying
         for turn in range(most):
             constants = Constants(model)
             with self.stage("find"):
                 found = find(model, patterns, constants=constants, thorough=self.thorough, asked=self.asked)
-                if self.thorough and not turn:  # near misses of the original graph, because a fusion may hide them
+                if self.thorough and not turn:  # near misses of the original graph, which a change may hide
                     before = found.near_misses
             with self.stage("rewrite"):
                 made, skips = apply(
@@ -199,17 +207,22 @@ class Rewriter:
                     record=record,
                 )
             rewrites += made
-            if not made:
+            if self._stops_early(skips):
                 break
+            if made:
+                is_simple = not simplifying
+            elif is_simple or not (changed := self._simplified(model)):
+                break
+            else:  # a removed node may have been the last other reader of an inner value
+                is_simple = True
+                simplified += changed
             # Keep these skips, because the next round may not find the match again: a smaller match may replace one that needs a
             # later opset.
             waiting += (s for s in skips if s.opset is not None or s.bug is not None or s.winners)
-            if self._stops_early(skips):
-                break
-        if before and rewrites:
+        if before and (rewrites or simplified):
             found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]
-        return rewrites, [*skips, *waiting, *bounded], found
+        return rewrites, [*skips, *waiting, *bounded], found, simplified
 
 
 def _everywhere(place: Place) -> bool:

@@ -18,12 +18,12 @@ a model computes from shapes and integers are rounded the same in every form of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.nested import bodies, operands
+from onnx_subgraph.model.nested import bodies, graph_of, operands, within
 
 _EPSILON = {
     ir.DataType.FLOAT: 2.0**-23,
@@ -64,36 +64,54 @@ _UNITS_OF_FFT = 4
 
 
 def add_noise(model: ir.Model, seed: int) -> int:
-    """Add noise to the float results of the main graph, in place. Returns the number of changed results.
+    """Add noise to the float results of all graphs and functions, in place. Returns the number of changed results.
 
-    Every run of the changed model draws new numbers; a new session of it repeats them. Results inside the subgraphs of If, Loop
-    and Scan and inside functions are not changed, but the outputs of these nodes are.
+    Every run of the changed model draws new numbers; a new session of it repeats them.
     """
-    graph = model.graph
     depends = _dependent(model)
-    outputs = set(graph.outputs)
     moved = 0
-    for value in [value for value in graph.inputs if value in depends]:
-        moved += _move(graph, value, seed + moved, value in outputs)
-    for node in list(graph):
-        if node.op_type in _EXACT and not _looks_up(node) and not _narrows(node):
-            continue
-        for value in node.outputs:
-            if value in depends and value.dtype in _EPSILON:
-                moved += _move(graph, value, seed + moved, value in outputs)
+    for value in [value for value in model.graph.inputs if value in depends]:
+        moved += _move(model.graph, model.opset_imports, value, seed + moved)
+    for graph, opsets in _graphs(model):
+        for node in list(graph):
+            if node.op_type in _EXACT and not _looks_up(node) and not _narrows(node):
+                continue
+            for value in node.outputs:
+                if value in depends and value.dtype in _EPSILON:
+                    moved += _move(graph, opsets, value, seed + moved)
     return moved
 
 
+def _graphs(model: ir.Model) -> list[tuple[ir.Graph, Mapping[str, int]]]:
+    """The main graph and those of functions, with their bodies; and the opsets of each."""
+    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    return [(graph, owner.opset_imports or model.opset_imports) for owner in owners for graph in within(graph_of(owner))]
+
+
 def _dependent(model: ir.Model) -> set[ir.Value]:
-    """The float values of the main graph that depend on a float input, on a table lookup, or on a sum of products."""
-    graph = model.graph
-    depends = {value for value in graph.inputs if value.dtype in _EPSILON and not value.is_initializer()}
-    tainted: set[ir.Value] = set(depends)
-    for node in graph:
-        starts = any(held.op_type in _PRODUCTS or _looks_up(held) for held in _held(node, model))
-        if starts or any(value in tainted for value in operands(node)):
-            tainted.update(node.outputs)
+    """The float values that depend on a float input of the model, on a table lookup, or on a sum of products."""
+    tainted = {value for value in model.graph.inputs if value.dtype in _EPSILON and not value.is_initializer()}
+    nodes, known = [node for graph, _ in _graphs(model) for node in graph], -1
+    while known < len(tainted):  # a Loop hands results to its next round, and a function to its calls
+        known = len(tainted)
+        for node in nodes:
+            tainted.update(formal for formal, given in _handed(node, model) if given in tainted)
+            function = model.functions.get(node.op_identifier())
+            read = operands(node) if function is None else (*operands(node), *function.outputs)
+            if node.op_type in _PRODUCTS or _looks_up(node) or any(value in tainted for value in read):
+                tainted.update(node.outputs)
     return {value for value in tainted if value.dtype in _EPSILON}
+
+
+def _handed(node: ir.Node, model: ir.Model) -> Iterator[tuple[ir.Value, ir.Value | None]]:
+    """The inputs of the node's function and bodies, each with a value that it gets."""
+    function = model.functions.get(node.op_identifier())
+    if function is not None:
+        yield from zip(function.inputs, node.inputs, strict=False)
+    for body in bodies(node):
+        yield from zip(body.inputs, node.inputs, strict=False)
+        states = body.inputs[1:] if node.op_type == "Loop" else body.inputs[: -node.attributes.get_int("num_scan_inputs", 0)]
+        yield from zip(states, body.outputs, strict=False)
 
 
 def _looks_up(node: ir.Node) -> bool:
@@ -113,21 +131,12 @@ def _narrows(node: ir.Node) -> bool:
     return widths[result.dtype] > widths[source.dtype]
 
 
-def _held(node: ir.Node, model: ir.Model) -> Iterator[ir.Node]:
-    """The node, and every node in its subgraphs or in the function that it calls."""
-    yield node
-    function = model.functions.get(node.op_identifier())
-    for inside in bodies(node) if function is None else (function,):
-        for inner in inside:
-            yield from _held(inner, model)
-
-
-def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
+def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int) -> int:
     """Replace `value` by value * Cast(1 - eps * u), for all its uses. Returns 1, or 0 where nothing uses it."""
-    uses = list(value.uses())
+    uses, is_output = list(value.uses()), value.is_graph_output()
     if (not uses and not is_output) or value.dtype is None:
         return 0
-    factor = _factor(value, value.dtype, seed, graph.opset_imports.get("", 1))
+    factor = _factor(value, value.dtype, seed, opsets.get("", 1))
     nodes = [*factor, ir.node("Mul", [value, factor[-1].outputs[0]])]
     if (producer := value.producer()) is not None and producer.op_type in _AROUND_HALF:
         nodes += _half_of_the_rest(factor[-1].outputs[0], nodes[-1].outputs[0], value.dtype)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import onnx.inliner
 import onnxruntime
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 from tests.soundness.growth import Array
@@ -24,6 +24,8 @@ from tests.soundness.stilled import stilled
 
 EPSILON = {TensorProto.FLOAT: 2.0**-23, TensorProto.FLOAT16: 2.0**-10, TensorProto.DOUBLE: 2.0**-24}
 """A unit in the last place; of double only as much as is left once a number has become an attribute, which is a float."""
+PERIOD = 1009
+"""The number of independent factors for one result; a larger one repeats them. A prime, so that no axis repeats with them."""
 DRAWS = 4
 """Runs with noise."""
 SLACK = 4.0
@@ -38,16 +40,16 @@ onnxruntime.set_default_logger_severity(4)
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """The model with a factor behind every float result. factors: the inputs for them → element type and shape."""
+    """The model with factors behind every float result. factors: the inputs for them → element type."""
 
     model: onnx.ModelProto
-    factors: Mapping[str, tuple[int, tuple[int, ...]]]
+    factors: Mapping[str, int]
 
     def draw(self, draw: np.random.Generator) -> Arrays:
         """Independent random factors around one. A normalization would cancel a common factor."""
         return {
-            name: np.asarray(1 + draw.integers(-2, 3, shape) * EPSILON[kind], helper.tensor_dtype_to_np_dtype(kind))
-            for name, (kind, shape) in self.factors.items()
+            name: np.asarray(1 + draw.integers(-2, 3, PERIOD) * EPSILON[kind], helper.tensor_dtype_to_np_dtype(kind))
+            for name, kind in self.factors.items()
         }
 
 
@@ -281,21 +283,35 @@ def _first_line(error: Exception) -> str:
 
 
 def noisy(model: onnx.ModelProto) -> Noisy:
-    """The model with a factor behind every float result of its graph, bodies and functions."""
+    """The model with factors behind every float result of its graph and bodies; functions are inlined."""
     made = onnx.shape_inference.infer_shapes(onnx.inliner.inline_local_functions(model))
-    factors: dict[str, tuple[int, tuple[int, ...]]] = {}
+    factors: dict[str, int] = {}
     _disturb(made.graph, factors)
-    infos = [helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in factors.items()]
-    made.graph.input.extend(infos)
+    made.graph.input.extend(helper.make_tensor_value_info(n, kind, [PERIOD]) for n, kind in factors.items())
+    made.graph.initializer.extend(numpy_helper.from_array(np.array(number, np.int64), n) for n, number in _NUMBERS.items())
     return Noisy(made, factors)
 
 
-def _known_sizes(kind: onnx.TypeProto.Tensor) -> tuple[int, ...]:
-    """The sizes of a value, 1 for those that are not known, so that factors of this shape broadcast to it; () of unknown rank."""
-    return tuple(d.dim_value if d.dim_value > 0 else 1 for d in kind.shape.dim)
+_NUMBERS = {"factor_zero": 0, "factor_one": 1, "factor_period": PERIOD}
 
 
-def _disturb(graph: onnx.GraphProto, factors: dict[str, tuple[int, tuple[int, ...]]]) -> None:
+def _spread(factor: str, value: str) -> list[onnx.NodeProto]:
+    """Nodes whose last result has the shape of `value` and the elements of `factor`, repeated.
+
+    The shape is that of the run: bodies may declare others, and other feeds have other sizes.
+    """
+    steps: list[tuple[str, list[str]]] = [
+        ("Size", [value]),
+        ("Range", ["factor_zero", f"{factor}_0", "factor_one"]),
+        ("Mod", [f"{factor}_1", "factor_period"]),
+        ("Gather", [factor, f"{factor}_2"]),
+        ("Shape", [value]),
+        ("Reshape", [f"{factor}_3", f"{factor}_4"]),
+    ]
+    return [helper.make_node(op, read, [f"{factor}_{i}"], name=f"{factor}_{i}") for i, (op, read) in enumerate(steps)]
+
+
+def _disturb(graph: onnx.GraphProto, factors: dict[str, int]) -> None:
     types = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output)}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
@@ -308,9 +324,10 @@ def _disturb(graph: onnx.GraphProto, factors: dict[str, tuple[int, tuple[int, ..
         for index, output in enumerate(node.output):
             if output in types and types[output].elem_type in EPSILON:
                 factor, exact = f"factor_{len(factors)}", f"exact_{len(factors)}"
-                factors[factor] = (types[output].elem_type, _known_sizes(types[output]))
+                factors[factor] = types[output].elem_type
                 node.output[index] = exact
-                nodes.append(helper.make_node("Mul", [exact, factor], [output], name=f"{factor}_mul"))
+                nodes += _spread(factor, exact)
+                nodes.append(helper.make_node("Mul", [exact, nodes[-1].output[0]], [output], name=f"{factor}_mul"))
     copies = [onnx.NodeProto() for _ in nodes]
     for copy, node in zip(copies, nodes, strict=True):
         copy.CopyFrom(node)

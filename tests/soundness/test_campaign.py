@@ -246,6 +246,36 @@ def test_the_judge_allows_another_order_of_rounding() -> None:
     assert held().difference(onnx.parser.parse_model(other)) is None
 
 
+LOOP = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 4] x, float[4] w) => (float[N, 4] y) <int64 m = {2}, bool c = {1}, float big = {1e4}> {
+  y = Loop (m, c, x) <body = b (int64 i, bool d, float[2, 4] a) => (e, f) {
+    e = Identity (d) s = Add (a, big) f = Sub (s, big)
+  }> }"""
+
+
+def test_the_judge_measures_noise_where_a_body_declares_another_size() -> None:
+    """x + 10,000 - 10,000 and x + 40,000 - 40,000 round differently. The body declares two rows and gets three."""
+    assert held(LOOP).difference(onnx.parser.parse_model(LOOP.replace("1e4", "4e4"))) is None
+
+
+DECIDED = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) <bool c = {1}> {
+  n = Neg (x) r = If (c) <then_branch = t () => (float[4] a) { i = Exp (n) a = Neg (i) },
+                          else_branch = e () => (float[4] b) { j = If (c) <then_branch = u () => (float[4] k) { k = Abs (x) },
+                                                                           else_branch = v () => (float[4] l) { l = Exp (x) }>
+                                                               b = Neg (j) }>
+  y = Neg (r) }"""
+FUSED = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) {
+  n = Neg (x) i = Exp (n) k = Abs (x) new = Add (i, k) a = Neg (new) y = Neg (a) }"""
+
+
+def test_a_model_with_names_that_fusing_makes_is_valid() -> None:
+    """Fusing also hands on names of bodies, and these are taken."""
+    for number in range(20):
+        model = onnx.parser.parse_model(DECIDED)
+        assert traps.collide(Random(number), model, onnx.parser.parse_model(FUSED))
+        assert not isinstance(judge.session(model), str)
+
+
 def test_a_changed_interface_is_found() -> None:
     before = onnx.parser.parse_model(TEXT)
     assert trial.interface(before, before) is None

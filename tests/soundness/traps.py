@@ -302,9 +302,9 @@ def _weight(growth: Growth, planted: Planted) -> onnx.TensorProto | None:
 
 def collide(random: Random, model: onnx.ModelProto, fused: onnx.ModelProto) -> bool:
     """Give a value or node of the model, or one in a body or function, a name that fusing would make. In place."""
-    new = sorted(_names(fused.graph) - _names(model.graph))
+    graphs = _graphs(model.graph)
+    new = sorted(_names(fused.graph).difference(*map(_names, graphs)))
     fixed = {v.name for v in (*model.graph.input, *model.graph.output)}
-    graphs = [model.graph, *(a.g for n in model.graph.node for a in n.attribute if a.HasField("g"))]
     old = sorted({o for g in graphs for n in g.node for o in n.output if o} - fixed)
     if not new or not old:
         return False
@@ -320,6 +320,11 @@ def collide(random: Random, model: onnx.ModelProto, fused: onnx.ModelProto) -> b
                 node.input[:] = [name if i == taken else i for i in node.input]
                 node.output[:] = [name if o == taken else o for o in node.output]
     return True
+
+
+def _graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    """The graph and all bodies in it."""
+    return [graph, *(g for n in graph.node for a in n.attribute if a.HasField("g") for g in _graphs(a.g))]
 
 
 def _names(graph: onnx.GraphProto) -> set[str]:

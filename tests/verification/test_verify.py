@@ -140,6 +140,56 @@ def test_noise_is_measured_if_only_inner_bodies_use_lookup_tables(tmp_path: Path
     assert (verdict.verdict, verdict.reason) == ("equivalent", "")
 
 
+SUM = "{r} = Add ({x}, big) {y} = Sub ({r}, big)"
+COPIED = "{r} = Identity ({x}) {y} = Identity ({r})"
+MODEL = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[n, 8] x) => (float[n, 8] y) <float big = {1e4}'
+PLACES = {
+    "the graph": (MODEL + "> {", "}", {"x": "x", "y": "y"}),
+    "an If": (
+        MODEL + ", bool c = {1}> { y = If (c) <then_branch = t () => (float[n, 8] a) {",
+        "}, else_branch = e () => (float[n, 8] b) { b = Neg (x) }> }",
+        {"x": "x", "y": "a"},
+    ),
+    "a Loop": (
+        MODEL + ", int64 m = {2}, bool c = {1}> { y = Loop (m, c, x) <body = l (int64 i, bool d, float[n, 8] a) => (d2, b) {",
+        "d2 = Identity (d) }> }",
+        {"x": "a", "y": "b"},
+    ),
+    "a Scan": (
+        MODEL + "> { y = Scan (x) <num_scan_inputs = 1, body = s (float[8] a) => (float[8] b) {",
+        "}> }",
+        {"x": "a", "y": "b"},
+    ),
+    "a function": (
+        MODEL + '> { y = local.f (x, big) } <domain: "local", opset_import: ["" : 17]> f (a, big) => (b) {',
+        "}",
+        {"x": "a", "y": "b"},
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_result_is_as_exact_as_the_roundings_before_it_wherever_they_are(tmp_path: Path, place: str) -> None:
+    """x + 10,000 - 10,000 is x but for the rounding of the sum, which is many times that of x."""
+    before, after, names = PLACES[place]
+    rounded, copied = (
+        write(tmp_path / f"{i}.onnx", f"{before} {inner.format(r='r', **names)} {after}") for i, inner in enumerate((SUM, COPIED))
+    )
+    assert verify(rounded, copied).verdict == "equivalent"
+    assert verify(copied, rounded).verdict == "different"
+
+
+def test_a_position_that_a_loop_counts_is_exact(tmp_path: Path) -> None:
+    """Half of the round's number, truncated: beside a float that is handed on, and rounded."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y, int64 p)
+      <int64 m = {{3}}, bool c = {{1}}, int64 none = {{0}}, float half = {{{half}}}> {{
+      y, p = Loop (m, c, x, none) <body = l (int64 i, bool d, float[n, 8] a, int64 q) => (d2, b, r) {{
+        d2 = Identity (d) b = Exp (a) f = Cast <to = 1> (i) h = Mul (f, half) r = Cast <to = 7> (h) }}> }}"""
+    kept, other = (write(tmp_path / f"{half}.onnx", text.format(half=half)) for half in (0.5, 0.4))
+    assert verify(kept, kept).verdict == "equivalent"
+    assert verify(kept, other).verdict == "different"
+
+
 ADD = '<ir_version: 8, opset_import: ["" : 17]> g ({type}[{dims}] {x}) => ({type}[{dims}] {y}) {{ {y} = {op}({x}, {x}) }}'
 
 
