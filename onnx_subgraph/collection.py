@@ -27,14 +27,8 @@ def seldom() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Within the block the garbage collector is off: a model is one large cycle, and each collection would traverse all of it.
-
-    Models that are no longer used are collected at the start of a later block. Python itself would collect them almost never: it
-    waits for young objects to grow old, and here they grow old at once.
-    """
+    """Within the block the garbage collector is off: a model is one large cycle, and each collection would traverse all of it."""
     was_enabled = gc.isenabled()
-    if was_enabled:
-        _collect_if_due()
     gc.disable()
     try:
         yield
@@ -46,8 +40,12 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _collect_if_due() -> None:
-    """Collect everything if memory has grown much since this was last done: by `ROOM`, and by half."""
+def collect_if_due() -> None:
+    """Collect everything if memory has grown much since this was last done: by `ROOM`, and by half.
+
+    For the moment before a model is loaded, when earlier ones may be unused. Python itself would collect them almost never: it
+    waits until enough young objects have grown old, and after `uncollected` all are old at once.
+    """
     global _kept  # noqa: PLW0603
     used = sys.getallocatedblocks()
     if not _kept:

@@ -7,11 +7,15 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from onnx_subgraph import collection
-from onnx_subgraph.collection import SELDOM, seldom, uncollected
+from onnx_subgraph.collection import SELDOM, collect_if_due, seldom, uncollected
+from onnx_subgraph.model.files import load
+
+SAMPLE = Path(__file__).parents[1] / "sample_models" / "bert_torchscript.onnx"
 
 
 @pytest.fixture(autouse=True)
@@ -45,13 +49,28 @@ class Cycle:
         self.itself, self.held = self, [[] for _ in range(1000)]
 
 
-def test_models_that_are_no_longer_used_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that worked on hundreds of models kept all of them."""
+@pytest.fixture
+def growing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory seems to grow whenever somebody asks."""
     used = count(1)
     monkeypatch.setattr(collection.sys, "getallocatedblocks", lambda: next(used) * collection.ROOM)
     monkeypatch.setattr(collection, "_kept", 0)
+
+
+@pytest.mark.usefixtures("growing")
+def test_models_that_are_no_longer_used_are_freed() -> None:
+    """A process that worked on hundreds of models kept all of them."""
     seen = list[weakref.ref[Cycle]]()
     for _ in range(100):
+        collect_if_due()
         with uncollected():
             seen.append(weakref.ref(Cycle()))
     assert sum(model() is not None for model in seen) < 50, "after half as much memory again they are freed"
+
+
+@pytest.mark.usefixtures("growing")
+def test_loading_a_model_is_the_moment_for_it() -> None:
+    before = gc.get_stats()[2]["collections"]
+    for _ in range(5):
+        load(SAMPLE)
+    assert gc.get_stats()[2]["collections"] > before

@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
+from onnx_subgraph.collection import collect_if_due
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model import formats, shapes, texts, wellformed
 from onnx_subgraph.model.atomic import check_target, copy_whole
@@ -36,6 +37,7 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
     weights: the folder of the external data, if it is not the file's folder (`write_temporary`). Types and shapes of values are
     as declared; `infer_shapes` adds the others. Raises ModelError with the first problem found.
     """
+    collect_if_due()
     path = Path(path)
     home = path if weights is None else weights / path.name
     proto, file, extents = _read(path)
