@@ -49,8 +49,8 @@ TARGETS = {"onnxruntime": "onnxruntime", "native": "kernels"}
 PREFACE = """\
 # Quantized models
 
-Made by `python benchmarks/quantized.py CORPUS --write` with onnxruntime {version} on {processor}, with the default
-number of threads.
+Made by `python benchmarks/quantized.py CORPUS --write` with onnxruntime {version} on
+{processor}, with the default number of threads.
 
 onnxruntime's quantizer made each model from a float32 one. *dynamic*: int8 weights, and activations quantized in each
 run. *QDQ*: a QuantizeLinear and a DequantizeLinear around each operator. *fused first*: `fuse --target standard`, then
