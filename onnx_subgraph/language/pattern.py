@@ -151,9 +151,14 @@ class Pattern:
         return names or tuple(n for a in self.match.assignments[-1:] for n in a.names if n != "_")
 
     def is_for(self, target: str) -> bool:
-        """Whether to search for the pattern with this target. A formula with any replacement qualifies for every target."""
-        enough = {*WRITTEN} | ({target} & {"native"}) if self.is_formula else {target}
-        return not enough.isdisjoint(self.targets)
+        """Whether to search for the pattern with this target.
+
+        A formula with any replacement qualifies for every target. Without one it qualifies for its first target: an operator of
+        our kernels says how to compute, so it is no result of `function`.
+        """
+        if not self.is_formula:
+            return target in self.targets
+        return not {*WRITTEN}.isdisjoint(self.targets) or target in self.targets[:1]
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -8,12 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
+from onnx_subgraph import Options, fuse
 from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.library import built_in_packs, headers, load_patterns
 from onnx_subgraph.language.pack import read_pack
+from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.language.reading import parse_pattern
 
 DATA = Path(__file__).parent / "data"
@@ -202,3 +206,18 @@ def test_names_with_equal_examples_share_a_key() -> None:
     assert {name: str(given.shape) for name, given in whole.example.items()} == {"a": "(2,)", "b": "(2,)", "c": "(1,)"}
     with pytest.raises(PatternError, match="`b` has an example already"):
         parse_pattern(text + 'example: {"a, b": "float32[2]", "b, c": "float32[1]"}', "group/gate.yaml")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_pattern_is_searched_for_with_the_first_target_that_it_is_listed_for(target: str) -> None:
+    library = load_patterns()
+    listed = {pattern.id for pattern in library.patterns if pattern.targets[0] == target}
+    assert listed <= {pattern.id for pattern in library.selected(target)}
+
+
+def test_a_gated_unit_is_one_function(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 8] x, float[2, 8] gate) => (float[2, 8] y) {
+      s = Sigmoid (gate) silu = Mul (gate, s) y = Mul (x, silu) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", tmp_path / "out.onnx", load_patterns(), Options(target="function"))
+    assert [one.pattern for one in result.rewrites] == ["swiglu"]
