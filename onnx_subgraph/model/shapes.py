@@ -27,9 +27,6 @@ DECLARED = "onnx_subgraph.declared"
 SHAPE_DATA = "onnx_subgraph.shape_data"
 """Key in `Value.meta`: the elements (int or SymbolicDim) of a small integer tensor known from inference, as a flat tuple."""
 
-STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
-"""The domains whose operators every tool can infer the types of."""
-
 _INFERRED = "onnx_subgraph.inferred"
 
 
@@ -103,7 +100,7 @@ def _rename_dimensions(declared: Sequence[tuple[ir.Value, ir.Shape]]) -> None:
 def restore_declared(model: ir.Model) -> None:
     """Remove what inference added, permanently. New outputs have the declared type, other new values none.
 
-    Results of custom operators keep their type, without a shape: tools that infer types by the standard alone stop there.
+    Results of onnxruntime's operators keep their type, without a shape: tools that infer types by the standard alone stop there.
     """
     if not model.meta.get(_INFERRED):
         # Initializers get a type and shape from their tensors on loading; those are not declarations either.
@@ -122,13 +119,13 @@ def restore_declared(model: ir.Model) -> None:
                 value.type, value.shape = outputs[value.name]
             elif id(value) not in keep:
                 value.type = value.shape = None
-            if value.type is None and function is None and _is_custom(value.producer(), model):
+            if value.type is None and function is None and id(value) not in keep and _is_contrib(value.producer()):
                 value.type = inferred
 
 
-def _is_custom(node: ir.Node | None, model: ir.Model) -> bool:
-    """Whether neither the standard nor the model defines the operator of a node."""
-    return node is not None and node.domain not in STANDARD_DOMAINS and node.op_identifier() not in model.functions
+def _is_contrib(node: ir.Node | None) -> bool:
+    """Whether a node has an operator that onnxruntime adds to the standard."""
+    return node is not None and node.domain == "com.microsoft"
 
 
 def copied(model: ir.Model) -> ir.Model:
