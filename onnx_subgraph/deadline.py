@@ -112,7 +112,7 @@ class _Work(threading.Thread, Generic[T]):
         self.error: BaseException | None = None
         self.done = threading.Event()
         self._ending = threading.RLock()
-        self._sent = False  # whether an exception was sent: to cancel one for no reason blocks Python 3.11 under a profiler
+        self._sent = False  # whether an exception was sent; cancelling none makes Python 3.11 hang under a profiler
 
     def begin(self) -> None:
         """Starts it, with a stack as large as that of a main thread."""
@@ -131,7 +131,7 @@ class _Work(threading.Thread, Generic[T]):
             # no exception may prevent this notification
             with contextlib.suppress(BaseException), self._ending:
                 if self._sent:
-                    _raise_in(self, None)  # it has not arrived yet
+                    _raise_in(self, None)  # it may not have arrived yet
                 self.done.set()
 
     def wait(self, ends: float) -> None:
