@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -34,6 +35,10 @@ GRACE = 10.0
 """Seconds that a process has to clean up before it is killed."""
 LIFE = 20.0
 """Seconds of processor time after which a process takes no further task, so that memory left by large models is freed."""
+LONGEST_SOCKET = 107
+"""The most bytes of a socket's path on Linux."""
+SOCKET = "/pymp-00000000/listener-00000000"
+"""What multiprocessing adds to the temporary folder for the socket of a fork server."""
 PRELOADED = "onnx_subgraph.cli.preloaded"
 """The module with the shared imports, where processes are forks."""
 
@@ -200,7 +205,8 @@ def _unanswered() -> Iterator[None]:
 
 
 def _context() -> ForkServerContext | SpawnContext:
-    if sys.platform != "linux":  # the system's own libraries do not allow a fork
+    path = os.fsencode(tempfile.gettempdir() + SOCKET)
+    if sys.platform != "linux" or len(path) > LONGEST_SOCKET:  # elsewhere the system's own libraries do not allow a fork
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOADED])

@@ -18,6 +18,7 @@ from onnx_subgraph.cli.job import Failure
 from onnx_subgraph.cli.workers import Lost, outcomes
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.options import Options
+from tests.cli.conftest import Run
 
 Tell = Callable[[str], None]
 
@@ -56,6 +57,14 @@ def test_many_tasks_are_done_by_few_processes_in_order() -> None:
     assert len(set(found)) == 2 and os.getpid() not in found
     assert found.count(found[0]) < found.count(found[1])  # the others did not wait for the slow one
     assert {0: "sleep"} in [stages for _, stages in said] and said[-1][0] == len(times)
+
+
+def test_a_temporary_folder_with_a_long_path_is_no_hindrance(tmp_path: Path, gelus: list[Path], run_process: Run) -> None:
+    """A socket's path has 107 bytes at most on Linux, so there is no fork server then."""
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    result = run_process("fuse", *gelus, "-j", 2, "--no-verify", "--output-dir", tmp_path / "out", TMPDIR=str(folder))
+    assert (result.code, len(list((tmp_path / "out").iterdir()))) == (0, len(gelus)), result.err
 
 
 def test_a_process_is_replaced_after_a_time() -> None:
