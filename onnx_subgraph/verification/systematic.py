@@ -93,7 +93,12 @@ def has_rounded_constants(before: onnx.ModelProto, after: onnx.ModelProto) -> bo
 
 def is_short(number: Array) -> bool:
     """Whether all numbers have so few binary digits that they are exact: 0.5, 1, 3, 6."""
-    mantissa, _ = np.frexp(number.astype(np.float64))
+    flat = number.reshape(-1)
+    return _are_short(flat[:64]) and _are_short(flat)  # weights are not, and most show it at once
+
+
+def _are_short(numbers: Array) -> bool:
+    mantissa, _ = np.frexp(numbers.astype(np.float64))
     return bool((mantissa * SHORT == np.rint(mantissa * SHORT)).all())
 
 
