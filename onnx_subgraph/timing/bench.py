@@ -267,7 +267,7 @@ def _feeds(model: ir.Model, runner: Runner, options: BenchOptions) -> tuple[Feed
     if runner.session is None:
         sizes = next(tried)
         return draw_feeds(model, sizes, options.seed), sizes
-    case, _ = first_that_runs(model, runner.session, tried, refusals, options.seed)
+    case = first_that_runs(model, runner.session, tried, refusals, options.seed)
     if isinstance(case, Failure):
         raise UsageError(case.message)
     return case.feeds, case.sizes

@@ -12,7 +12,10 @@ from onnx_subgraph.verification.sizes import Sizes
 
 @dataclass(slots=True)
 class Case:
-    """One set of feeds. After the reference ran: its outputs and their bounds. drawn: the results of its random operators."""
+    """One set of feeds. After the reference ran: its outputs and their bounds.
+
+    drawn: the results of its random operators. seconds: the time of the run that found the feeds; 0 where they were known.
+    """
 
     sizes: Sizes
     seed: int | None
@@ -20,6 +23,7 @@ class Case:
     outputs: Outputs = field(default_factory=dict)
     bounds: dict[str, Bound] = field(default_factory=dict)
     drawn: Feeds = field(default_factory=dict)
+    seconds: float = 0.0
 
     def fed_to(self, session: Session) -> Feeds:
         """The feeds of a session: those of the case, and the results of random operators for which the session has inputs."""

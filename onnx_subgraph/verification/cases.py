@@ -1,7 +1,8 @@
 """Make the cases of a verification: feeds, the original's outputs for them, and the bounds for a candidate.
 
-Sizes and seeds are tried until the original runs with optimisation off. The bounds are the user's, or come from the noise of the
-original: its outputs with optimisation on, and with random noise added inside. All sessions are closed when the cases are made.
+Sizes and seeds are tried until the original runs with optimisation off. The bounds are the user's, or at first those of one
+rounding of the outputs. A candidate that exceeds these has them widened by the noise of the original: how far its outputs move
+with optimisation on, and with random noise added inside. All sessions are closed when the cases are made.
 
 Random operators run once; from then on their results are fed as inputs (`fed`).
 """
@@ -9,7 +10,7 @@ Random operators run once; from then on their results are fed as inputs (`fed`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ import onnx_ir as ir
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
-from onnx_subgraph.verification.judge import Array, Bound, Noise, bound, flatten
+from onnx_subgraph.verification.judge import NOTHING, Array, Bound, Noise, bound, flatten
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
-from onnx_subgraph.verification.search import first_that_runs, long_trials, trials
+from onnx_subgraph.verification.search import first_that_runs, long_trials, timed, trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by
@@ -50,8 +51,8 @@ LARGER = (512, 2048, 8192)
 class Drawing:
     """The original on one provider: finds cases that run on it, and sets their outputs and bounds.
 
-    fed: the original without its random operators, as the cases feed it, once there are cases. seconds: the time of its first
-    run.
+    fed: the original without its random operators, as the cases feed it, once there are cases. final: whether the
+    bounds are the user's, or include the noise.
     """
 
     path: Path
@@ -62,30 +63,29 @@ class Drawing:
     fix_overflows: bool = False
     remarks: list[str] = field(default_factory=list)
     draws: int = DRAWS
-    seconds: float = 0.0
     fed: Fed = field(init=False)
+    final: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.fed = Fed(self.model)
+        self.final = self.rtol is not None or self.atol is not None
 
-    def cases(
-        self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None, tell: Callable[[str], None]
-    ) -> list[Case] | Failure:
+    def cases(self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None) -> list[Case] | Failure:
         """The cases with outputs and bounds. A Failure, with a next step, when the reference does not run."""
         session = self._open_original(optimised=False)
         if isinstance(session, Failure):
             named = "; --custom-op-library names the library that has an operator" if NOT_REGISTERED in session.message else ""
             return Failure(f"onnxruntime does not load the original model: {session.message}{named}")
         if given is not None:
-            return self._prepared(session, self._given(session, given), tell)
-        cases = self._prepared(session, self._drawn(session, seed, shapes), tell)
+            return self._prepared(session, self._given(session, given))
+        cases = self._prepared(session, self._drawn(session, seed, shapes))
         if isinstance(cases, Failure) or not self._is_flat(cases):
             return cases
         before = self.fed, list(self.remarks)
         for length in LARGER:
-            if self.seconds > PATIENCE:
+            if cases[0].seconds > PATIENCE:
                 break
-            others = self._prepared(session, self._drawn(session, seed, shapes, length), tell)
+            others = self._prepared(session, self._drawn(session, seed, shapes, length))
             if not isinstance(others, Failure) and not self._is_flat(others):
                 return others
         self.fed, self.remarks = before
@@ -95,7 +95,7 @@ class Drawing:
         """Whether every output is empty, NaN or infinite, the same for all feeds, or random."""
         return all(showing.blind for showing in showings(cases, self.fed.random, given=True))
 
-    def _prepared(self, session: Session, cases: list[Case] | Failure, tell: Callable[[str], None]) -> list[Case] | Failure:
+    def _prepared(self, session: Session, cases: list[Case] | Failure) -> list[Case] | Failure:
         """The cases with bounds, and with the results of random operators as feeds."""
         if isinstance(cases, Failure):
             return cases
@@ -105,8 +105,7 @@ class Drawing:
         self.fed = found
         if all(not flatten(case.outputs) for case in cases):
             return Failure("the model has no output that could be compared")
-        tell(f"noise on {self.provider}")
-        self._bound(cases)
+        self._bound(cases, [{}] * len(cases))
         return cases
 
     def _open(self, model: ir.Model, *, optimised: bool = False, inferred: bool = False) -> Session | Failure:
@@ -118,20 +117,19 @@ class Drawing:
         return open_file(self.path, self.provider, optimised=optimised)
 
     def _given(self, session: Session, given: Feeds) -> list[Case] | Failure:
-        outputs = run(session, given)
+        outputs, seconds = timed(session, given, alone=self._alone)
         if isinstance(outputs, Failure):
             return Failure(f"the original model does not run on the feeds given: {outputs.message}")
-        return [Case(sizes_of(given, self.model.graph.inputs), None, given, outputs)]
+        return [Case(sizes_of(given, self.model.graph.inputs), None, given, outputs, seconds=seconds)]
 
     def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]], length: int = 0) -> list[Case] | Failure:
         """Cases of two sizes, if possible. length: tries sizes of this length, if not 0."""
         inputs = required_inputs(self.model)
         refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
-        first, seconds = self._found(session, refusals, self._trials(shapes, FIRST, length), seed)
+        first = self._found(session, refusals, self._trials(shapes, FIRST, length), seed)
         if isinstance(first, Failure):
             return first
-        self.seconds = seconds
-        cases = [first]
+        cases, seconds = [first], first.seconds
 
         def affordable_with(draws: int) -> int:
             # each case: reference with optimisation off and on, two runs of the candidate, and the noisy runs
@@ -143,7 +141,7 @@ class Drawing:
             self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
         if affordable >= 2:
             trials = self._trials(shapes, SECOND, length - length // 4)
-            other, _ = self._found(session, refusals, trials, seed + 1, other_than=first.sizes, seconds=SECONDS / 2)
+            other = self._found(session, refusals, trials, seed + 1, other_than=first.sizes, seconds=SECONDS / 2)
             if not isinstance(other, Failure):
                 cases.append(other)
         for sizes, at in [(case.sizes, (case.seed or 0) + 2) for case in cases]:
@@ -157,26 +155,32 @@ class Drawing:
     def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
         return long_trials(self.model, shapes, likely, length) if length else trials(self.model, shapes, likely)
 
-    def _found(
-        self, session: Session, refusals: Refusals, trials: Iterator[Sizes], seed: int, **search: Any
-    ) -> tuple[Case | Failure, float]:
-        alone = self.provider == "CPUExecutionProvider"
-        return first_that_runs(self.model, session, refusals.guided(trials), refusals, seed, alone=alone, **search)
+    def _found(self, session: Session, refusals: Refusals, trials: Iterator[Sizes], seed: int, **search: Any) -> Case | Failure:
+        return first_that_runs(self.model, session, refusals.guided(trials), refusals, seed, alone=self._alone, **search)
 
-    def _bound(self, cases: list[Case]) -> None:
-        """Set the bounds of all cases from rtol and atol, or from the noise."""
+    @property
+    def _alone(self) -> bool:
+        """Whether the provider uses only the CPU."""
+        return self.provider == "CPUExecutionProvider"
+
+    def measure(self, cases: Sequence[Case]) -> None:
+        """Widen the bounds of the cases by the noise of the original. Only once, and not the user's bounds."""
         noises: list[dict[str, Noise]] = [{name: Noise() for name in flatten(case.outputs)} for case in cases]
-        if self.rtol is None and self.atol is None:
-            changed = self._open(self.fed.model, optimised=True) if self.fed.sources else None
-            optimised = changed or self._open_original(optimised=True)
-            self._measure_noise(optimised, cases, noises, 1)
-            del optimised
-            noisy = self._open_noisy()
-            if isinstance(noisy, Failure):
-                self.remarks.append("the noise was measured between optimisation levels only")
-            self._measure_noise(noisy, cases, noises, self.draws)
+        changed = self._open(self.fed.model, optimised=True) if self.fed.sources else None
+        optimised = changed or self._open_original(optimised=True)
+        self._measure_noise(optimised, cases, noises, 1)
+        del changed, optimised
+        noisy = self._open_noisy()
+        if isinstance(noisy, Failure):
+            self.remarks.append("the noise was measured between optimisation levels only")
+        self._measure_noise(noisy, cases, noises, self.draws)
+        self._bound(cases, noises)
+        self.final = True
+
+    def _bound(self, cases: Sequence[Case], noises: Sequence[Mapping[str, Noise]]) -> None:
+        """Set the bounds of all cases from rtol and atol, or from the noise."""
         for case, noise in zip(cases, noises, strict=True):
-            case.bounds = {name: self._bound_of(name, a, noise[name]) for name, a in flatten(case.outputs).items()}
+            case.bounds = {name: self._bound_of(name, a, noise.get(name, NOTHING)) for name, a in flatten(case.outputs).items()}
 
     def _bound_of(self, name: str, array: Array, noise: Noise) -> Bound:
         if name in self.fed.random:
@@ -186,7 +190,9 @@ class Drawing:
             self.remarks += [] if remark in self.remarks else [remark]
         return bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
 
-    def _measure_noise(self, session: Session | Failure, cases: list[Case], noises: list[dict[str, Noise]], draws: int) -> None:
+    def _measure_noise(
+        self, session: Session | Failure, cases: Sequence[Case], noises: Sequence[Mapping[str, Noise]], draws: int
+    ) -> None:
         if isinstance(session, Failure):
             return
         for (case, noise), _ in itertools.product(zip(cases, noises, strict=True), range(draws)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 _LOCAL = frozenset(("Conv", "FusedConv", "ConvTranspose"))
-LENGTH = 16
-"""The size of each spatial dimension: larger than the kernels of most convolutions."""
+LENGTH = 8
+"""The size of each spatial dimension; but where the window of a convolution is known, at least so much more than the window."""
 
 
 def with_shapes(model: ir.Model) -> ir.Model:
@@ -41,7 +41,9 @@ def _taken(node: ir.Node, index: int) -> tuple[int, ...]:
     sizes = tuple(weight.const_value.shape.numpy())
     match node.op_type, index:
         case ("Conv" | "FusedConv", 0) if len(sizes) > 2:
-            return (2, sizes[1] * node.attributes.get_int("group", 1), *(max(LENGTH, 2 * size) for size in sizes[2:]))
+            dilations = node.attributes.get_ints("dilations", [1] * len(sizes[2:]))
+            window = [(size - 1) * dilation + 1 for size, dilation in zip(sizes[2:], dilations, strict=False)]
+            return (2, sizes[1] * node.attributes.get_int("group", 1), *(max(LENGTH, size + 4) for size in window))
         case ("ConvTranspose", 0) if len(sizes) > 2:
             return (2, sizes[0], *(LENGTH for _ in sizes[2:]))
         case ("Gemm", 0) if len(sizes) == 2:

@@ -1,8 +1,9 @@
 """The reference of a verification: the original runs once on each provider, and any number of candidates is compared with it.
 
 The reference is the original with graph optimisation off. The candidate runs with it off and on, on every provider, on feeds of
-several sizes and seeds. All runs of the reference come first; its sessions are closed before those of the candidate are opened,
-so that two sessions never take memory at the same time.
+several sizes and seeds. Most right fusions differ by a rounding of the output at most, which needs no noise. So the noise, which
+takes many runs of the original, is measured when a candidate differs by more; then that candidate runs again. Sessions of the
+reference and of a candidate are never open at the same time, so that only one takes memory.
 
 The verdict is "equivalent" only on evidence: where no output can show a difference (`showing`), it is "not-run".
 """
@@ -10,9 +11,9 @@ The verdict is "equivalent" only on evidence: where no output can show a differe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from onnx_subgraph.model.specialize import fix_dimensions
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
-from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
@@ -80,7 +80,7 @@ class Reference:
         self._fix_overflows = fix_overflows
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
-        self._fed: dict[str, Fed] = {}
+        self._drawings: dict[str, Drawing] = {}
         self._remarks: dict[str, None] = {}
 
     @cached_property
@@ -130,26 +130,19 @@ class Reference:
         trial = Trial(fused, candidate if isinstance(candidate, Path) else None, home)
         runs: list[Run] = []
         for provider in self.providers:
-            cases = self.cases(provider)
-            if isinstance(cases, Failure):
+            if isinstance(cases := self.cases(provider), Failure):
                 return Verdict("not-run", strength, tuple(runs), cases.message)
-            for optimised in (False, True):
-                self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-                runs += trial.runs(provider, optimised, cases, self._fed[provider])
+            runs += self._compared(provider, partial(self._tried, trial, provider))
         for name, opened in (also or {}).items():
-            self._tell(f"candidate by {name}")
-            cases = self.cases(self.providers[0])
-            assert not isinstance(cases, Failure)
-            wider = [replace(case, bounds={n: allowed.times(coarser) for n, allowed in case.bounds.items()}) for case in cases]
-            runs += runs_of(opened(), name, True, wider, self._nearer)
+            runs += self._compared(self.providers[0], partial(self._run_also, name, opened, coarser))
         verdict = Verdict(
             "equivalent" if all(run.equal for run in runs) else "different",
             strength,
             tuple(runs),
             "; ".join(self._remarks),
-            tuple(trial.placements),
+            tuple(trial.placements.values()),
             self._showings,
-            random=tuple(dict.fromkeys(str(source) for fed in self._fed.values() for source in fed.sources)),
+            random=tuple(dict.fromkeys(str(source) for drawing in self._drawings.values() for source in drawing.fed.sources)),
             reached=reached(fused, trial.executed),
         )
         return _on_evidence(verdict, given=self._inputs is not None)
@@ -181,6 +174,41 @@ class Reference:
             self._cases[provider] = self._drawn(provider)
         return self._cases[provider]
 
+    def measure_noise(self, provider: str) -> None:
+        """Widen the bounds of the provider's cases, on which the original runs, by its noise."""
+        cases, drawing = self.cases(provider), self._drawings[provider]
+        assert not isinstance(cases, Failure)
+        self._tell(f"noise on {provider}")
+        drawing.measure(cases)
+        self._remarks |= dict.fromkeys(drawing.remarks)
+
+    def _compared(self, provider: str, runs: Callable[[Sequence[Case]], Iterator[Run]]) -> list[Run]:
+        """All runs of a candidate on the provider's cases; the noise is measured if one exceeds the bounds without it."""
+        cases, drawing = self.cases(provider), self._drawings[provider]
+        assert not isinstance(cases, Failure)
+        found: list[Run] = []
+        for run in runs(cases):
+            found.append(run)
+            if not run.equal and not drawing.final:
+                break
+        else:
+            return found
+        self.measure_noise(provider)
+        return list(runs(cases))
+
+    def _tried(self, trial: Trial, provider: str, cases: Sequence[Case]) -> Iterator[Run]:
+        """The runs of a candidate on a provider."""
+        for optimised in (False, True):
+            self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
+            yield from trial.runs(provider, optimised, cases, self._drawings[provider].fed)
+
+    def _run_also(self, name: str, opened: Opener, coarser: float, cases: Sequence[Case]) -> Iterator[Run]:
+        """The runs of a candidate in another way."""
+        self._tell(f"candidate by {name}")
+        nearer = {"nearer": self._nearer} if self._drawings[self.providers[0]].final else {}
+        wider = [replace(case, bounds={n: allowed.times(coarser) for n, allowed in case.bounds.items()}) for case in cases]
+        yield from runs_of(opened(), name, True, wider, **nearer)
+
     def _nearer(self, case: Case, names: Collection[str], outputs: Outputs) -> Mapping[str, Finding]:
         """The outputs that are as near to the truth as the original's; empty if the user set the bounds."""
         if self._rtol is not None or self._atol is not None:
@@ -200,10 +228,10 @@ class Reference:
         """What each output can show, on the provider where it shows the most."""
         given = self._rtol is not None or self._atol is not None
         found: dict[str, Showing] = {}
-        for provider, fed in self._fed.items():
+        for provider, drawing in self._drawings.items():
             cases = self._cases[provider]
             assert not isinstance(cases, Failure)
-            for one in showings(cases, fed.random, given=given):
+            for one in showings(cases, drawing.fed.random, given=given):
                 if one.output not in found or found[one.output].blind:
                     found[one.output] = one
         return tuple(found.values())
@@ -217,10 +245,10 @@ class Reference:
         self._tell(f"reference on {provider}")
         drawing = Drawing(self.path, model, provider, self._rtol, self._atol, self._fix_overflows)
         given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
-        cases = drawing.cases(self._seed, self._shapes, given, self._tell)
+        cases = drawing.cases(self._seed, self._shapes, given)
         if not isinstance(cases, Failure):
             self._remarks |= dict.fromkeys(drawing.remarks)
-            self._fed[provider] = drawing.fed
+            self._drawings[provider] = drawing
         return cases
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.feeds import draw_feeds, elements_of, required_inputs
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds, elements_of, required_inputs
 from onnx_subgraph.verification.refusal import Refusals
-from onnx_subgraph.verification.sessions import Failure, Session, run
+from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.sizes import Likely, Sizes, assignments, baked, symbols
 
 SECONDS = 60.0
@@ -62,11 +62,10 @@ def first_that_runs(
     other_than: Sizes | None = None,
     seconds: float = SECONDS,
     alone: bool = False,
-) -> tuple[Case | Failure, float]:
-    """The case of the first sizes that the session runs with, and the run's time in seconds; or a Failure with a next step.
+) -> Case | Failure:
+    """The case of the first sizes that the session runs with, or a Failure with a next step.
 
-    other_than: sizes to leave out. seconds: the time limit of the search. alone: whether the run uses only the CPU; then its
-    processor time counts if it is less than the wall time.
+    other_than: sizes to leave out. seconds: the time limit of the search. alone: as for `timed`.
     """
     said = ""
     tried: list[Sizes] = []
@@ -78,13 +77,9 @@ def first_that_runs(
             break
         tried.append(sizes)
         feeds = draw_feeds(model, sizes, seed)
-        at, busy = time.monotonic(), time.process_time()
-        outputs = run(session, feeds)
-        taken = time.monotonic() - at
-        if alone:  # on a busy machine wall time would reduce the number of cases
-            taken = min(taken, time.process_time() - busy)
+        outputs, taken = timed(session, feeds, alone=alone)
         if not isinstance(outputs, Failure):
-            return Case(sizes, seed, feeds, outputs), taken
+            return Case(sizes, seed, feeds, outputs, seconds=taken)
         said = said or outputs.message
         refusals.learn(outputs.message, sizes)
     if refusals.fixed:
@@ -92,4 +87,16 @@ def first_that_runs(
     else:
         failed = f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried)"
     next_step = "give its shapes with --shape INPUT=1x128 or its feeds with --inputs FEEDS.npz"
-    return Failure(f"{failed}; {next_step}. onnxruntime says: {said}"), 0.0
+    return Failure(f"{failed}; {next_step}. onnxruntime says: {said}")
+
+
+def timed(session: Session, feeds: Feeds, *, alone: bool) -> tuple[Outputs | Failure, float]:
+    """The outputs of a run and its time in seconds.
+
+    alone: whether the run uses only the CPU. Then its processor time counts if it is less than the wall time: on a busy machine
+    wall time would reduce the number of cases.
+    """
+    at, busy = time.monotonic(), time.process_time()
+    outputs = run(session, feeds)
+    taken = time.monotonic() - at
+    return outputs, min(taken, time.process_time() - busy) if alone else taken

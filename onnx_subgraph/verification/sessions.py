@@ -136,6 +136,7 @@ def open_session(
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.use_deterministic_compute = True
+    options.enable_cpu_mem_arena = False  # a session here runs a few times; the arena would double its memory, and keep it
     options.intra_op_num_threads = threads or max(1, min(4, os.cpu_count() or 1))
     options.inter_op_num_threads = 1
     # with few processors, threads that spin while waiting slow each other down, and a single run gains nothing

@@ -42,6 +42,8 @@ LARGE = 1 << 22
 """If the values of a site take more bytes, it is checked on one case, and on a part of each value if that proves it."""
 HUGE = 1 << 22
 """If the values of a convolution take more bytes, it is checked on smaller drawn ones."""
+SLOW = 1.0
+"""If a run of the model takes more seconds, every convolution is checked on drawn values: no run has to capture them."""
 TINY = 2.0**-12
 """If no captured number is larger, drawn values are used: there a GELU, and any false imitation of it, is just x / 2."""
 
@@ -138,7 +140,9 @@ class _Sites:
         """The checks of these cuttings, in order."""
         reasons = {c: self._out_of_reach(c) for c in cuttings}
         checks = {c: self._on_drawn(c, Held(unknown=why)) for c, why in reasons.items() if why}
-        waiting, size = [c for c, why in reasons.items() if not why], FIRST_BATCH
+        small = {c: model for c, why in reasons.items() if not why and (model := self._uncaptured(c)) is not None}
+        checks |= {c: self._on_drawn(c, Held(), model) for c, model in small.items()}
+        waiting, size = [c for c in cuttings if c not in checks], FIRST_BATCH
         while waiting:
             batch, waiting = waiting[:size], waiting[size:]
             taken = self._check_batch(batch, checks)
@@ -166,6 +170,11 @@ class _Sites:
                 checks[cutting] = drawn if drawn.accuracy is not None or not worst.shows else checks[cutting]
         arrays = (a for values in flowing if not isinstance(values, Failure) for a in values.values())
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def _uncaptured(self, cutting: Cutting) -> ir.Model | None:
+        """A smaller input for a local operator, if its values are known to be huge or the model is slow; None otherwise."""
+        slow = any(case.seconds > SLOW for case in self.cases)
+        return None if self.thorough else smaller(cutting.before) if slow else _small(cutting, ())
 
     def _on_part(self, cutting: Cutting, captured: Sequence[Captured]) -> Held | None:
         """The result on cropped captured values. None if they are not large, or the crop does not prove the site."""
@@ -229,8 +238,9 @@ def _shows_little(captured: Sequence[Captured]) -> bool:
 def _small(cutting: Cutting, captured: Sequence[Captured]) -> ir.Model | None:
     """A smaller input for a local operator such as a convolution; None where its values are not huge, or it is not local."""
     sizes = [bytes_read(values, cutting) for values in captured if not isinstance(values, Failure)]
-    sizes += [prod(dim for dim in v.shape or () if isinstance(dim, int)) * 4 for v in cutting.before.graph.outputs]
-    return smaller(cutting.before) if max(sizes) > HUGE else None
+    ends = (*cutting.before.graph.inputs, *cutting.before.graph.outputs)
+    sizes += [prod(dim for dim in value.shape or () if isinstance(dim, int)) * 4 for value in ends]
+    return smaller(cutting.before) if max(sizes, default=0) > HUGE else None
 
 
 def _held(holding: Holding, values: Captured) -> Held:

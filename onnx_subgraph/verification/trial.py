@@ -27,13 +27,13 @@ Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
 class Trial:
     """A candidate to run. file: its path, None for a model in memory. home: the folder of its external data.
 
-    placements: where nodes ran, for every provider except the CPU's. executed: the nodes that ran, by onnxruntime's names.
+    placements: where nodes ran, by provider, except the CPU's. executed: the nodes that ran, by onnxruntime's names.
     """
 
     model: ir.Model
     file: Path | None
     home: Path
-    placements: list[Placement] = field(default_factory=list)
+    placements: dict[str, Placement] = field(default_factory=dict)
     executed: set[str] = field(default_factory=set)
 
     def runs(self, provider: str, optimised: bool, cases: Sequence[Case], fed: Fed) -> Iterator[Run]:
@@ -43,7 +43,7 @@ class Trial:
             profile = None if optimised else folder / "ran"
             session = self._opened(provider, optimised, fed, placing, profile)
             if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
-                self.placements.append(placed)
+                self.placements[provider] = placed
             yield from runs_of(session, provider, optimised, cases)
             if profile is not None and not isinstance(session, Failure):
                 self.executed |= executed(session)
