@@ -51,8 +51,8 @@ LARGER = (512, 2048, 8192)
 class Drawing:
     """The original on one provider: finds cases that run on it, and sets their outputs and bounds.
 
-    fed: the original without its random operators, as the cases feed it, once there are cases. final: whether the
-    bounds are the user's, or include the noise.
+    fed: the original without its random operators, as the cases feed it, once there are cases. unmeasured: the
+    kinds of noise that the bounds do not include.
     """
 
     path: Path
@@ -64,11 +64,12 @@ class Drawing:
     remarks: list[str] = field(default_factory=list)
     draws: int = DRAWS
     fed: Fed = field(init=False)
-    final: bool = field(init=False)
+    unmeasured: list[str] = field(init=False)
+    _noises: list[dict[str, Noise]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.fed = Fed(self.model)
-        self.final = self.rtol is not None or self.atol is not None
+        self.unmeasured = ["optimised", "noisy"] if self.rtol is None and self.atol is None else []
 
     def cases(self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None) -> list[Case] | Failure:
         """The cases with outputs and bounds. A Failure, with a next step, when the reference does not run."""
@@ -163,19 +164,28 @@ class Drawing:
         """Whether the provider uses only the CPU."""
         return self.provider == "CPUExecutionProvider"
 
-    def measure(self, cases: Sequence[Case]) -> None:
-        """Widen the bounds of the cases by the noise of the original. Only once, and not the user's bounds."""
-        noises: list[dict[str, Noise]] = [{name: Noise() for name in flatten(case.outputs)} for case in cases]
-        changed = self._open(self.fed.model, optimised=True) if self.fed.sources else None
-        optimised = changed or self._open_original(optimised=True)
-        self._measure_noise(optimised, cases, noises, 1)
-        del changed, optimised
+    def widen(self, cases: Sequence[Case]) -> bool:
+        """Widen the bounds of the cases by the next kind of noise. False where all was measured, or the bounds are the user's.
+
+        First comes the original with optimisation on. The bounds are those as if the other kind moved nothing, so they are never
+        wider than the last ones. Then come the runs with added noise.
+        """
+        if not self.unmeasured:
+            return False
+        kind = self.unmeasured.pop(0)
+        self._noises = self._noises or [{name: Noise() for name in flatten(case.outputs)} for case in cases]
+        if kind == "optimised":
+            changed = self._open(self.fed.model, optimised=True) if self.fed.sources else None
+            self._measure_noise(changed or self._open_original(optimised=True), cases, 1)
+            self._bound(cases, [{name: noise.among(1 + self.draws) for name, noise in one.items()} for one in self._noises])
+            return True
         noisy = self._open_noisy()
         if isinstance(noisy, Failure):
             self.remarks.append("the noise was measured between optimisation levels only")
-        self._measure_noise(noisy, cases, noises, self.draws)
-        self._bound(cases, noises)
-        self.final = True
+        self._measure_noise(noisy, cases, self.draws)
+        self._bound(cases, self._noises)
+        self._noises = []
+        return True
 
     def _bound(self, cases: Sequence[Case], noises: Sequence[Mapping[str, Noise]]) -> None:
         """Set the bounds of all cases from rtol and atol, or from the noise."""
@@ -190,12 +200,10 @@ class Drawing:
             self.remarks += [] if remark in self.remarks else [remark]
         return bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
 
-    def _measure_noise(
-        self, session: Session | Failure, cases: Sequence[Case], noises: Sequence[Mapping[str, Noise]], draws: int
-    ) -> None:
+    def _measure_noise(self, session: Session | Failure, cases: Sequence[Case], draws: int) -> None:
         if isinstance(session, Failure):
             return
-        for (case, noise), _ in itertools.product(zip(cases, noises, strict=True), range(draws)):
+        for (case, noise), _ in itertools.product(zip(cases, self._noises, strict=True), range(draws)):
             outputs = run(session, case.fed_to(session))
             if isinstance(outputs, Failure):
                 continue

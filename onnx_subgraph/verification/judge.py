@@ -21,7 +21,7 @@ strings must be equal; but where noise itself flips elements (ties of an argmax)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,10 @@ class Noise:
         self.largest = difference if self.largest is None else np.maximum(self.largest, difference)
         self.squares += float(np.sum(difference**2))
         self.count += int(finite.sum())
+
+    def among(self, draws: int) -> Noise:
+        """The noise if this one were among so many draws, and the others moved nothing."""
+        return replace(self, count=self.count * draws)
 
     @property
     def rms(self) -> float:

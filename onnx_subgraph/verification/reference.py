@@ -1,9 +1,9 @@
 """The reference of a verification: the original runs once on each provider, and any number of candidates is compared with it.
 
 The reference is the original with graph optimisation off. The candidate runs with it off and on, on every provider, on feeds of
-several sizes and seeds. Most right fusions differ by a rounding of the output at most, which needs no noise. So the noise, which
-takes many runs of the original, is measured when a candidate differs by more; then that candidate runs again. Sessions of the
-reference and of a candidate are never open at the same time, so that only one takes memory.
+several sizes and seeds. Many right fusions change an output by a rounding at most. The noise, which takes many runs of the
+original, is measured only if a candidate differs by more. Sessions of the reference and of a candidate are never open at the same
+time, so that only one takes memory.
 
 The verdict is "equivalent" only on evidence: where no output can show a difference (`showing`), it is "not-run".
 """
@@ -11,9 +11,9 @@ The verdict is "equivalent" only on evidence: where no output can show a differe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from onnx_subgraph.verification.sessions import (
     check_providers,
 )
 from onnx_subgraph.verification.showing import showings
-from onnx_subgraph.verification.trial import CPU, Trial, runs_of
+from onnx_subgraph.verification.trial import CPU, Outcome, Trial, outcomes_of
 from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.untaken import check_untaken, inferred
 from onnx_subgraph.verification.verdict import Run, Showing, Verdict
@@ -132,15 +132,18 @@ class Reference:
         for provider in self.providers:
             if isinstance(cases := self.cases(provider), Failure):
                 return Verdict("not-run", strength, tuple(runs), cases.message)
-            runs += self._compared(provider, partial(self._tried, trial, provider))
+            runs += self._compared(provider, self._outcomes(trial, provider, cases))
         for name, opened in (also or {}).items():
-            runs += self._compared(self.providers[0], partial(self._run_also, name, opened, coarser))
+            self._tell(f"candidate by {name}")
+            cases = self.cases(self.providers[0])
+            assert not isinstance(cases, Failure)
+            runs += self._compared(self.providers[0], outcomes_of(opened(), name, True, cases), coarser, also=True)
         verdict = Verdict(
             "equivalent" if all(run.equal for run in runs) else "different",
             strength,
             tuple(runs),
             "; ".join(self._remarks),
-            tuple(trial.placements.values()),
+            tuple(trial.placements),
             self._showings,
             random=tuple(dict.fromkeys(str(source) for drawing in self._drawings.values() for source in drawing.fed.sources)),
             reached=reached(fused, trial.executed),
@@ -175,39 +178,45 @@ class Reference:
         return self._cases[provider]
 
     def measure_noise(self, provider: str) -> None:
-        """Widen the bounds of the provider's cases, on which the original runs, by its noise."""
+        """Widen the bounds of the provider's cases, on which the original runs, by all its noise."""
+        while self._widened(provider):
+            pass
+
+    def _widened(self, provider: str) -> bool:
+        """Widen the bounds of the provider's cases by the next kind of noise. False where there is none."""
         cases, drawing = self.cases(provider), self._drawings[provider]
         assert not isinstance(cases, Failure)
-        self._tell(f"noise on {provider}")
-        drawing.measure(cases)
+        if drawing.unmeasured:
+            self._tell(f"noise on {provider}")
+        widened = drawing.widen(cases)
         self._remarks |= dict.fromkeys(drawing.remarks)
+        return widened
 
-    def _compared(self, provider: str, runs: Callable[[Sequence[Case]], Iterator[Run]]) -> list[Run]:
-        """All runs of a candidate on the provider's cases; the noise is measured if one exceeds the bounds without it."""
-        cases, drawing = self.cases(provider), self._drawings[provider]
-        assert not isinstance(cases, Failure)
-        found: list[Run] = []
-        for run in runs(cases):
-            found.append(run)
-            if not run.equal and not drawing.final:
-                break
-        else:
-            return found
-        self.measure_noise(provider)
-        return list(runs(cases))
+    def _compared(self, provider: str, outcomes: Iterable[Outcome], coarser: float = 1.0, also: bool = False) -> list[Run]:
+        """The outcomes compared with the provider's cases. The noise is measured as far as it decides.
 
-    def _tried(self, trial: Trial, provider: str, cases: Sequence[Case]) -> Iterator[Run]:
-        """The runs of a candidate on a provider."""
+        coarser, also: as for `verdict`.
+        """
+        found: list[list[Run]] = []
+        pending: dict[int, Outcome] = {}
+        for index, outcome in enumerate(outcomes):
+            found.append(outcome.runs(coarser))
+            if not outcome.problem and not all(run.equal for run in found[index]):
+                pending[index] = outcome
+        while pending and self._widened(provider):
+            for index, outcome in list(pending.items()):
+                found[index] = outcome.runs(coarser)
+                if all(run.equal for run in found[index]):
+                    del pending[index]
+        for index, outcome in pending.items() if also else ():
+            found[index] = outcome.runs(coarser, self._nearer)
+        return list(itertools.chain.from_iterable(found))
+
+    def _outcomes(self, trial: Trial, provider: str, cases: Sequence[Case]) -> Iterator[Outcome]:
+        """The outcomes of a candidate on a provider."""
         for optimised in (False, True):
             self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-            yield from trial.runs(provider, optimised, cases, self._drawings[provider].fed)
-
-    def _run_also(self, name: str, opened: Opener, coarser: float, cases: Sequence[Case]) -> Iterator[Run]:
-        """The runs of a candidate in another way."""
-        self._tell(f"candidate by {name}")
-        nearer = {"nearer": self._nearer} if self._drawings[self.providers[0]].final else {}
-        wider = [replace(case, bounds={n: allowed.times(coarser) for n, allowed in case.bounds.items()}) for case in cases]
-        yield from runs_of(opened(), name, True, wider, **nearer)
+            yield from trial.outcomes(provider, optimised, cases, self._drawings[provider].fed)
 
     def _nearer(self, case: Case, names: Collection[str], outputs: Outputs) -> Mapping[str, Finding]:
         """The outputs that are as near to the truth as the original's; empty if the user set the bounds."""

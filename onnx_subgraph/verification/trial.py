@@ -23,28 +23,66 @@ Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
 """Checks unequal outputs again, and returns findings for those that are accurate enough."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a candidate gave for a case. problem: why it gave nothing, or ""."""
+
+    provider: str
+    optimised: bool
+    case: Case
+    outputs: Outputs
+    problem: str = ""
+
+    def runs(self, coarser: float = 1.0, nearer: Nearer = lambda case, names, outputs: {}) -> list[Run]:
+        """Compare every output with the reference's, by the bounds that the case has now.
+
+        coarser: a factor for the bounds. nearer: checks unequal outputs again.
+        """
+        if self.problem:
+            return [self._run("", Finding(float("inf"), 0.0, (), self.problem))]
+        bounds = {name: allowed.times(coarser) for name, allowed in self.case.bounds.items()}
+        findings = compare_all(self.case.outputs, self.outputs, bounds)
+        if off := [name for name, finding in findings.items() if not finding.equal]:
+            findings |= nearer(self.case, off, self.outputs)
+        return [self._run(name, finding) for name, finding in findings.items()]
+
+    def _run(self, name: str, found: Finding) -> Run:
+        return Run(
+            self.provider,
+            self.optimised,
+            self.case.sizes,
+            self.case.seed,
+            name,
+            found.error,
+            found.bound,
+            found.worst,
+            found.problem,
+            found.overflows,
+        )
+
+
 @dataclass(slots=True)
 class Trial:
     """A candidate to run. file: its path, None for a model in memory. home: the folder of its external data.
 
-    placements: where nodes ran, by provider, except the CPU's. executed: the nodes that ran, by onnxruntime's names.
+    placements: where nodes ran, for every provider except the CPU's. executed: the nodes that ran, by onnxruntime's names.
     """
 
     model: ir.Model
     file: Path | None
     home: Path
-    placements: dict[str, Placement] = field(default_factory=dict)
+    placements: list[Placement] = field(default_factory=list)
     executed: set[str] = field(default_factory=set)
 
-    def runs(self, provider: str, optimised: bool, cases: Sequence[Case], fed: Fed) -> Iterator[Run]:
+    def outcomes(self, provider: str, optimised: bool, cases: Sequence[Case], fed: Fed) -> Iterator[Outcome]:
         """Run all cases on one provider. fed: the random results of the original that are fed."""
         placing = provider != CPU and not optimised
         with temporary.folder() as folder:
             profile = None if optimised else folder / "ran"
             session = self._opened(provider, optimised, fed, placing, profile)
             if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
-                self.placements[provider] = placed
-            yield from runs_of(session, provider, optimised, cases)
+                self.placements.append(placed)
+            yield from outcomes_of(session, provider, optimised, cases)
             if profile is not None and not isinstance(session, Failure):
                 self.executed |= executed(session)
 
@@ -62,36 +100,12 @@ class Trial:
         )
 
 
-def runs_of(
-    session: Session | Failure,
-    provider: str,
-    optimised: bool,
-    cases: Sequence[Case],
-    nearer: Nearer = lambda case, names, outputs: {},
-) -> Iterator[Run]:
-    """Compare every output of every case with the reference's. A case that does not run gives one run with a problem.
-
-    provider, optimised: reported in the runs. nearer: checks unequal outputs again.
-    """
+def outcomes_of(session: Session | Failure, provider: str, optimised: bool, cases: Sequence[Case]) -> Iterator[Outcome]:
+    """Run all cases. provider, optimised: reported in the runs."""
     for case in cases:
         outputs = session if isinstance(session, Failure) else run(session, case.fed_to(session))
         if isinstance(outputs, Failure):
             what = "does not load" if isinstance(session, Failure) else "does not run"
-            yield Run(provider, optimised, case.sizes, case.seed, "", float("inf"), 0.0, (), f"{what}: {outputs.message}")
-            continue
-        findings = compare_all(case.outputs, outputs, case.bounds)
-        if off := [name for name, finding in findings.items() if not finding.equal]:
-            findings |= nearer(case, off, outputs)
-        for name, finding in findings.items():
-            yield Run(
-                provider,
-                optimised,
-                case.sizes,
-                case.seed,
-                name,
-                finding.error,
-                finding.bound,
-                finding.worst,
-                finding.problem,
-                finding.overflows,
-            )
+            yield Outcome(provider, optimised, case, {}, f"{what}: {outputs.message}")
+        else:
+            yield Outcome(provider, optimised, case, outputs)
