@@ -29,6 +29,7 @@ import onnxruntime
 from latency import Task, feeds_of, runnable, tasks
 from native_page import Row, Setting, page
 from roofline import Spent, spent
+from rows import kept_row
 from taking_turns import QUANTILE, open_session, quartiles, seconds_of_runs
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
@@ -195,7 +196,7 @@ def main() -> None:
                 print(setting, json.dumps(row), flush=True)
         found = {setting: [keep / _kept(one["name"], setting) for one in made] for setting in every}
         rows = {
-            setting: [Row.read(json.loads(path.read_text(encoding="utf-8"))) for path in paths if path.exists()]
+            setting: [kept_row(Row, path) for path in paths if path.exists()]
             for setting, paths in found.items()
             if any(path.exists() for path in paths)
         }

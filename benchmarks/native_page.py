@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from roofline import Spent
 from taking_turns import Ratio
@@ -68,11 +67,6 @@ class Row:
     ratios: Mapping[str, Ratio]
     operators: Mapping[str, int]
     errors: Mapping[str, float]
-
-    @classmethod
-    def read(cls, data: Mapping[str, Any]) -> Row:
-        """A row from JSON."""
-        return cls(**{**data, "ratios": {name: Ratio(**one) for name, one in data["ratios"].items()}})
 
 
 def page(rows: Mapping[Setting, Sequence[Row]], by_operator: Mapping[str, Sequence[Spent]], version: str) -> str:

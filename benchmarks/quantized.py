@@ -25,6 +25,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from latency import Task, feeds_of, runnable, tasks
+from rows import kept_row
 from tuning import processor
 
 from onnx_subgraph import Options, fuse, load_patterns
@@ -73,11 +74,6 @@ class Row:
     nodes: tuple[int, int]
     verdicts: Mapping[str, str]
     ratios: Mapping[str, Ratio]
-
-    @classmethod
-    def read(cls, kept: Mapping[str, Any]) -> Row:
-        """The row that was kept as JSON."""
-        return cls(**{**kept, "ratios": {name: Ratio(**one) for name, one in kept["ratios"].items()}})
 
 
 def quantized(original: Path, way: str, path: Path, feeds: Mapping[str, Any]) -> None:
@@ -174,7 +170,7 @@ def _rows(given: argparse.Namespace, keep: Path) -> Iterator[Row]:
                         print(f"{task.name}, {way}: {why}", file=sys.stderr)
                         continue
                 kept.write_text(json.dumps(asdict(row)), encoding="utf-8")
-            yield Row.read(json.loads(kept.read_text(encoding="utf-8")))
+            yield kept_row(Row, kept)
 
 
 def main() -> None:

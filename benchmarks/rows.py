@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from onnx_subgraph.timing.turns import Ratio
+
+Row = TypeVar("Row")
+
+
+def kept_row(kind: type[Row], path: Path) -> Row:
+    """The row of this kind in a JSON file. Its field `ratios` maps names to ratios of times."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    return kind(**{**kept, "ratios": {name: Ratio(**one) for name, one in kept["ratios"].items()}})
 
 
 def tell(head: str, rows: Iterable[str], page: Path | None) -> None:

@@ -30,6 +30,7 @@ import onnx
 import onnxruntime
 from latency import Task, feeds_of, runnable, tasks
 from native import MODELS
+from rows import kept_row
 from scripts import load_script
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
@@ -81,11 +82,6 @@ class Row:
     chosen: str
     ratios: Mapping[str, Ratio]
     errors: Mapping[str, float]
-
-    @classmethod
-    def read(cls, kept: Mapping[str, Any]) -> Row:
-        """The row that was kept as JSON."""
-        return cls(**{**kept, "ratios": {name: Ratio(**one) for name, one in kept["ratios"].items()}})
 
 
 def drawn(original: Path, task: Task, sources: Path | None) -> Mapping[str, Any]:
@@ -225,7 +221,7 @@ def main() -> None:
                 if not kept.exists():
                     row = measured(task, given.accuracy, given.budget, given.sources)
                     kept.write_text(json.dumps(asdict(row)), encoding="utf-8")
-                rows.append(Row.read(json.loads(kept.read_text(encoding="utf-8"))))
+                rows.append(kept_row(Row, kept))
                 print(rows[-1], flush=True)
             except OnnxSubgraphError as why:
                 failed[task.name] = str(why).splitlines()[0]

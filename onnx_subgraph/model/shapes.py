@@ -109,18 +109,18 @@ def restore_declared(model: ir.Model) -> None:
                 value.type, value.shape = value.meta[DECLARED]
         return
     outputs = model.meta.get(DECLARED, {})
-    keep = {id(value) for graph in model.graphs() for value in (*graph.inputs, *graph.outputs)}
+    ends = {id(value) for graph in model.graphs() for value in (*graph.inputs, *graph.outputs)}
     for function, inside in scopes(model):
         for value in inside:
-            inferred = value.type
+            is_end = id(value) in ends
+            inferred = value.type if function is None and not is_end and _is_contrib(value.producer()) else None
             if DECLARED in value.meta:
                 value.type, value.shape = value.meta[DECLARED]
             elif value.name in outputs and value.is_graph_output():
                 value.type, value.shape = outputs[value.name]
-            elif id(value) not in keep:
+            elif not is_end:
                 value.type = value.shape = None
-            if value.type is None and function is None and id(value) not in keep and _is_contrib(value.producer()):
-                value.type = inferred
+            value.type = value.type or inferred
 
 
 def _is_contrib(node: ir.Node | None) -> bool:
