@@ -155,11 +155,14 @@ class Growth:
     # Bodies and functions
 
     def body(self, grow: Callable[[], Sequence[Value]], inputs: Sequence[Value] = (), name: str = "body") -> onnx.GraphProto:
-        """The graph of a body whose outputs `grow` returns, all made inside. inputs: the inputs of the body."""
+        """The graph of a body whose outputs `grow` returns, all made inside. inputs: the inputs of the body.
+
+        It declares their ranks: sizes may be free in the model around it.
+        """
         self.scopes.append(Scope(values=list(inputs)))
         results = [v if v.name in self._made_here() else self.node("Identity", [v], (v.dtype, v.shape))[0] for v in grow()]
         scope = self.scopes.pop()
-        declared = [helper.make_tensor_value_info(v.name, tensor_type(v.dtype), list(v.shape)) for v in inputs]
+        declared = [helper.make_tensor_value_info(v.name, tensor_type(v.dtype), [None] * v.rank) for v in inputs]
         made = [helper.make_tensor_value_info(v.name, tensor_type(v.dtype), None) for v in results]
         return helper.make_graph(scope.nodes, self.fresh(name), declared, made, scope.weights)
 
