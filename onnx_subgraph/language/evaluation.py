@@ -10,7 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, ClassVar
 
 from onnx_subgraph.language.axis import AxisSet
@@ -376,7 +376,13 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    return type(value) in _NUMBERS_AND_TEXT or isinstance(value, (int, float, str, tuple, list)) or hasattr(value, "tolist")
+    kind: type = type(value)
+    return _is_plain_type(kind)
+
+
+@cache
+def _is_plain_type(kind: type) -> bool:
+    return issubclass(kind, (int, float, str, tuple, list)) or hasattr(kind, "tolist")
 
 
 def _as_plain(value: Any, node: ast.expr) -> Any:
@@ -384,7 +390,7 @@ def _as_plain(value: Any, node: ast.expr) -> Any:
     kind = type(value)
     if kind in _NUMBERS_AND_TEXT:
         return value
-    if kind is tuple and all(type(v) in _NUMBERS_AND_TEXT for v in value):  # the common case: most shapes
+    if kind is tuple and _NUMBERS_AND_TEXT.issuperset(map(type, value)):  # the common case: most shapes
         return value
     if hasattr(value, "tolist"):
         if getattr(value, "size", 1) > _MAX_ITEMS:

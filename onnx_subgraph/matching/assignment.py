@@ -83,7 +83,10 @@ def _assigned(
         left = tuple(p for p in free if p != position)
         after = latest if twin < 0 else {**latest, twin: position}
         for reached in found:
-            yield from _assigned(matcher, others, items, left, after, reached, product)
+            if others:
+                yield from _assigned(matcher, others, items, left, after, reached, product)
+            else:
+                yield reached
     if not tried:
         other = next((items[p][0] for p in free if items[p][1] == power), None)
         if other is not None:
@@ -93,7 +96,7 @@ def _assigned(
             matcher.recorder.fail(Kind.ITEM, state, term.span, None, said=said)
 
 
-def can_be_assigned(terms: Sequence[T], items: Sequence[V], may: Callable[[T, V], bool]) -> bool:
+def can_be_assigned(terms: Sequence[T], items: Sequence[V], may: Callable[[T, V], object]) -> bool:
     """Whether each term can be assigned a different item; `may` says which items a term accepts.
 
     Finds a maximum matching by augmenting paths, in time cubic in the number of terms.

@@ -105,8 +105,6 @@ class Factorings:
 
 def _can_reach(factorings: Factorings, pending: tuple[Item, ...], missing: int, *, product: bool) -> bool:
     """Whether the pending items can be expanded to as many items and constants as are missing."""
-    if missing <= len(pending):
-        return True
     for item, _ in pending:
         missing -= factorings.reach(item, missing, product=product)
         if missing <= 0:
@@ -120,7 +118,8 @@ def _factorings(factorings: Factorings, value: ir.Value, limit: int, least: int,
     ways = [whole] if limit else []
     while ways:
         pending, done, constant, scalars, nodes, tolerance = ways.pop()
-        if not _can_reach(factorings, pending, least - len(done) - len(scalars), product=product):
+        missing = least - len(done) - len(scalars)
+        if missing > len(pending) and not _can_reach(factorings, pending, missing, product=product):
             continue
         if not pending:
             yield Factoring(_merge(factorings.view, done) if product else done, constant, scalars, nodes, tolerance)

@@ -11,7 +11,6 @@ from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.failure import LONGER, Failure, Furthest, Kind
 from onnx_subgraph.matching.matcher import Matcher, Structured, Target
 from onnx_subgraph.matching.normal import BROADCASTING, Choice, Normal, NormalPattern, Product, Sum, mentions
-from onnx_subgraph.matching.prefilter import variants
 from onnx_subgraph.matching.reasons import applied, constant_of_rank, describe, spelled, words
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.state import State
@@ -66,7 +65,7 @@ class Explorer(Matcher):
         """All factorings with the right number of items, whatever the items are."""
         wanted = self.asked.structure(term)
         assert isinstance(wanted, Items)
-        factorings = variants(self.factorings, wanted, value)
+        factorings = self.prefilter.variants(wanted.form)(value)
         self._other_items(term, value, constant, state, known=bool(factorings))
         return factorings
 

@@ -51,8 +51,6 @@ def own_nodes(
     nodes: Sequence[ir.Node], provided: Collection[ir.Value], shared: Collection[ir.Value], read: Collection[ir.Value] = ()
 ) -> tuple[ir.Node, ...]:
     """The matched nodes in topological order, without those that stay because nodes outside read them and `staying` allows it."""
-    if is_closed(nodes, provided):
-        return tuple(nodes)
     verdicts = _verdicts(nodes, read)
     stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, verdicts)))
     return tuple(n for n in nodes if n not in stay)

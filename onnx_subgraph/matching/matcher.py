@@ -101,7 +101,7 @@ class Matcher:
 
     def plausible(self, term: Normal, value: Target) -> bool:
         """Whether the operators behind `value` allow it to equal `term`."""
-        return isinstance(value, Virtual) or self.asked.question(term)(value)
+        return isinstance(value, Virtual) or bool(self.asked.question(term)(value))
 
     may = plausible  # whether to try `value` with `term`
 

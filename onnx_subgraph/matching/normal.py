@@ -17,7 +17,7 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.recipe import recipe_axes
 from onnx_subgraph.matching.equalities import COMMUTATIVE
-from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Items, Structure, Word, one
+from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Form, Items, Structure, Word, one
 
 BROADCASTING = COMMUTATIVE | {
     *("Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Where", "BitShift"),
@@ -253,8 +253,9 @@ def structure_of(term: Normal, constant: Mapping[str, bool], known: Mapping[int,
             wanted = tuple(zip(inside(item for item, _ in items), powers, strict=True))
             is_silent = number == (1.0 if is_product else 0.0)
             needs_scalar = scalar is not None and term.optional is None
-            fields = (tuple(sorted(powers)), most, scalar is not None, needs_scalar, is_silent, is_empty(term))
-            return one(Items, is_product, wanted, *fields)
+            exponents = tuple(sorted(powers)) if is_product else ()
+            flags = (scalar is not None, needs_scalar, is_silent, is_empty(term))
+            return one(Items, Form(is_product, len(items), exponents, most, *flags), wanted)
         case Choice(alternatives=alternatives):
             return one(Alternatives, inside(alternatives))
         case Layout(term=word):

@@ -157,7 +157,12 @@ class Numbering:
 
 def plain_operator(node: ir.Node) -> str:
     """The operator of a node, or an equivalent simpler one: Add for a Sum of two, Cast for CastLike to a known type."""
-    return plain_name(node.op_type, node.domain, len(node.inputs))
+    operator = node.op_type
+    return plain_name(operator, node.domain, len(node.inputs)) if operator in _WITH_PLAIN else operator
+
+
+_WITH_PLAIN = frozenset({"CastLike", "Sum"})
+"""The operators that `plain_name` may give another name."""
 
 
 def plain_name(operator: str, domain: str, operands: int) -> str:

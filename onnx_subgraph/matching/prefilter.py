@@ -32,7 +32,7 @@ from onnx_subgraph.matching.normal import Choice, Normal, NormalPattern, Product
 from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.remembered import remembered
-from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Items, Structure, Word
+from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Form, Items, Structure, Word
 from onnx_subgraph.matching.view import View, Virtual
 
 T = TypeVar("T")
@@ -47,10 +47,11 @@ MOST_OPERANDS = 64
 class Prefilter:
     """The values of one view that may have given structures, for patterns with the same look-through.
 
-    question: structure → predicate: whether a value may have it. alternatives: structure → function: the indices of alternatives
-    that a value may have. chains: sum or product → function: the factorings of a value with this structure; constants count as
-    items if the structure has no constant. assignable: as chains, only those in which each wanted item can be assigned a
-    different item.
+    question: structure → predicate: whether a value may have it; any true answer is yes. alternatives: structure → function: the
+    indices of alternatives that a value may have. chains: sum or product → function: the factorings of a value with this
+    structure; constants count as items if the structure has no constant. assignable: as chains, only those in which each wanted
+    item can be assigned a different item. variants: form → function: the factorings of a value that fit but for their items;
+    chains with the same form share them.
     """
 
     def __init__(self, factorings: Factorings) -> None:
@@ -61,27 +62,26 @@ class Prefilter:
         self.alternatives = remembered(self._alternatives)
         self.chains = remembered(self._chains)
         self.assignable = remembered(self._assignable)
+        self.variants = remembered(self._variants)
         self._cut: dict[Structure, list[ir.Value]] = {}
 
     def cut_for(self, structures: Iterable[Structure]) -> Iterable[ir.Value]:
         """The values for which factorings were cut off and none fitted, for one of these structures."""
         return dict.fromkeys(v for s in dict.fromkeys(structures) for v in self._cut.get(s, ())) if self._cut else ()
 
-    def _question(self, structure: Structure) -> Question[bool]:
+    def _question(self, structure: Structure) -> Question[object]:
         ask, operators, identity = self._asked(structure), heads(structure), self.look.identity
         return ask if operators is None else lambda value: identity(value) in operators and ask(value)
 
-    def _asked(self, structure: Structure) -> Question[bool]:
+    def _asked(self, structure: Structure) -> Question[object]:
         """As `_question`, for values that one of the right operators computes."""
         match structure:
             case Applied():
                 return remembered(self._applied(structure))
             case Items():
-                chains = self.chains(structure)
-                return lambda value: bool(chains(value))
+                return self.chains(structure)
             case Alternatives():
-                alternatives = self.alternatives(structure)
-                return lambda value: bool(alternatives(value))
+                return self.alternatives(structure)
             case Anything(constant=None):
                 return lambda value: True
             case Anything(constant=constant):
@@ -151,18 +151,27 @@ class Prefilter:
                         pending.append(inner)
         return found
 
+    def _variants(self, form: Form) -> Question[Sequence[Factoring]]:
+        return remembered(lambda value: variants(self.factorings, form, value))
+
     def _chains(self, wanted: Items) -> Question[tuple[Factoring, ...]]:
-        required, may = required_heads(wanted), self._may(wanted)
+        required, may, seen_as = required_heads(wanted), self._may(wanted), self.variants(wanted.form)
 
         def fits(factoring: Factoring) -> bool:
-            return all(any(may(one, item) for item in factoring.items) for one in wanted.items)
+            for asked in wanted.items:
+                for item in factoring.items:
+                    if may(asked, item):
+                        break
+                else:
+                    return False
+            return True
 
         def ask(value: ir.Value) -> tuple[Factoring, ...]:
             # Each required operator must compute an item of `value`. This is checked before factorings are computed.
-            heads = self.factorings.heads(value, wanted.is_product) if required else None
+            heads = self.factorings.heads(value, wanted.form.is_product) if required else None
             if heads is not None and any(map(heads.isdisjoint, required)):
                 return ()
-            seen = variants(self.factorings, wanted, value)
+            seen = seen_as(value)
             fitting = tuple(filter(fits, seen))
             if len(seen) >= MOST_FACTORINGS and not fitting:
                 self._cut.setdefault(wanted, []).append(value)
@@ -176,13 +185,13 @@ class Prefilter:
             return chains
         return remembered(lambda value: tuple(f for f in chains(value) if can_be_assigned(items, f.items, may)))
 
-    def _may(self, wanted: Items) -> Callable[[tuple[Structure, float], tuple[Target, float]], bool]:
+    def _may(self, wanted: Items) -> Callable[[tuple[Structure, float], tuple[Target, float]], object]:
         """Whether an item of a factoring may be a wanted one. An addend may be the negative of a wanted item."""
         questions = {structure: self.question(structure) for structure, _ in wanted.items}
 
-        def may(one: tuple[Structure, float], item: tuple[Target, float]) -> bool:
+        def may(one: tuple[Structure, float], item: tuple[Target, float]) -> object:
             if one[1] != item[1]:
-                return not wanted.is_product
+                return not wanted.form.is_product
             return isinstance(item[0], Virtual) or questions[one[0]](item[0])
 
         return may
@@ -202,7 +211,7 @@ class Asked:
     def _structure(self, term: Normal) -> Structure:
         return structure_of(term, self._normal.constant, self._normal.structures)
 
-    def _question(self, term: Normal) -> Question[bool]:
+    def _question(self, term: Normal) -> Question[object]:
         return self._prefilter.question(self.structure(term))
 
     def _alternatives(self, term: Choice) -> Question[tuple[int, ...]]:
@@ -222,9 +231,9 @@ def heads(structure: Structure) -> Heads | None:
     match structure:
         case Applied(operators=operators):
             return standing_for(operators)
-        case Items(is_product=is_product, is_empty=is_empty, items=items):
-            own = _PRODUCTS if is_product else SUM_OPERATORS
-            alone = heads(items[0][0]) if is_empty else own  # a chain without a node of its own is its item
+        case Items(form=form, items=items):
+            own = _PRODUCTS if form.is_product else SUM_OPERATORS
+            alone = heads(items[0][0]) if form.is_empty else own  # a chain without a node of its own is its item
             return None if alone is None else alone | own
         case Alternatives(alternatives=alternatives):
             each = [heads(alternative) for alternative in alternatives]
@@ -239,7 +248,7 @@ def heads(structure: Structure) -> Heads | None:
 def required_heads(wanted: Items) -> tuple[Heads, ...]:
     """The `heads` of the items that cannot be any value. An addend may also be the negative of a wanted item."""
     each = dict.fromkeys(heads(item) for item, _ in wanted.items)
-    return tuple(found if wanted.is_product else found | _PRODUCTS for found in each if found is not None)
+    return tuple(found if wanted.form.is_product else found | _PRODUCTS for found in each if found is not None)
 
 
 @cache
@@ -252,15 +261,15 @@ def headed_by(structure: Alternatives, identity: Identity | None) -> tuple[int, 
 _PRODUCTS = PRODUCT_OPERATORS | {("", operator) for operator in LINEAR}
 
 
-def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> list[Factoring]:
+def variants(factorings: Factorings, wanted: Form, value: ir.Value) -> list[Factoring]:
     """The factorings with the wanted number of items, and for a product with the wanted exponents.
 
-    If the structure has no constant, a factoring's constants are ordinary items. If it has a named constant, there must be one.
+    If the form has no constant, a factoring's constants are ordinary items. If it has a named constant, there must be one.
     """
     view, source, is_product = factorings.view, factorings.look.through(value).value, wanted.is_product
     if not wanted.is_empty and factorings.expansions.of(source, product=is_product) is None:
         return []
-    count, neutral = len(wanted.items), 1.0 if is_product else 0.0
+    count, neutral = wanted.length, 1.0 if is_product else 0.0
     folded = not wanted.has_scalar and wanted.is_silent
     seen: list[Factoring] = []
     for factoring in factorings(value, wanted.most, count, product=is_product):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,23 +33,30 @@ class Applied:
     aligned: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Items:
-    """A product or sum of these items, each with its exponent or sign.
+class Form(NamedTuple):
+    """A product or sum without its items. The factorings of a value that fit in number and exponents depend on it alone.
 
-    most: the number of items with multiplicity. has_scalar: whether a name binds the remaining constant. needs_scalar: whether
-    this constant must be present. is_silent: whether the term mentions no constant. is_empty: whether it may match without a
-    node.
+    length: the number of items. powers: the sorted exponents of a product; () for a sum. most: the number of items with
+    multiplicity. has_scalar: whether a name binds the remaining constant. needs_scalar: whether this constant must be present.
+    is_silent: whether the term mentions no constant. is_empty: whether it may match without a node.
     """
 
     is_product: bool
-    items: tuple[tuple[Structure, float], ...]
+    length: int
     powers: tuple[float, ...]
     most: int
     has_scalar: bool
     needs_scalar: bool
     is_silent: bool
     is_empty: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """A product or sum of these items, each with its exponent or sign."""
+
+    form: Form
+    items: tuple[tuple[Structure, float], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

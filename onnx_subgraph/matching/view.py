@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from math import isfinite
 from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.facts import Facts
 from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN, Identity
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, plain_operator
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.transparent import passed_on
+from onnx_subgraph.model.transparent import PASSING, passed_on
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
@@ -85,6 +86,8 @@ class View:
         self.through = remembered(self._through)
         self.scalar = remembered(self._scalar)
         self.consumers = remembered(self._consumers)
+        self.facts = remembered(partial(Facts, constants))
+        self._are_congruent = cache(self._compare)
         self._shared: dict[Hashable, Any] = {}
         self._schema = remembered(self._schema_of)
 
@@ -118,8 +121,8 @@ class View:
 
     def _through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
         """The value behind Identity, inference Dropout and other transparent nodes, and those nodes of this graph."""
-        end = self.constants.see_through(value)
-        if end is value:
+        node = value.producer()
+        if node is None or node.op_type not in PASSING or (end := self.constants.see_through(value)) is value:
             return value, ()
         passed = []
         while value is not end and (node := self.producer(value)) is not None:
@@ -155,8 +158,9 @@ class View:
 
     def same(self, a: ir.Value, b: ir.Value) -> bool:
         """Whether `a` and `b` are congruent."""
-        if a is b:
-            return True
+        return a is b or self._are_congruent(a, b)
+
+    def _compare(self, a: ir.Value, b: ir.Value) -> bool:
         a, b = self.through(a)[0], self.through(b)[0]
         return a is b or (self._may_be_congruent(a, b) and self.numbering.of(a) == self.numbering.of(b))
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.facts import AxisFacts, Facts
+from onnx_subgraph.facts import AxisFacts
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.sentence import UnknownFact, asks_presence, definition, evaluate
 from onnx_subgraph.matching.anchors import Anchor, climb, paths_to
 from onnx_subgraph.matching.failure import Kind
-from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
+from onnx_subgraph.matching.interior import is_closed, live_reader, own_nodes, provided_values
 from onnx_subgraph.matching.lookthrough import is_float_cast
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.matcher import Matcher
@@ -116,7 +116,7 @@ class _Bindings:
         if type(value) is ir.Value:
             if ("axes", name) in self._state.bindings:
                 return AxisFacts(view.constants, value, self._state.bindings["axes", name])
-            return view.shared(("facts", value), lambda: Facts(view.constants, value))
+            return view.facts(value)
         return self._state.bindings.get(("facts", name), value)
 
     def holds(self, sentence: Expression) -> bool:
@@ -150,18 +150,21 @@ class _Bindings:
 def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -> Match | None:
     """The match, if no node that stays reads a value inside it; else None."""
     pattern, view = matcher.normal.pattern, matcher.view
-    nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
+    nodes = tuple(sorted(filter(view.position.__contains__, state.matched()), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
     roots = {n: bindings[n] for n in pattern.match.names if type(bindings.get(n)) is ir.Value}
     bound = [v for v in bindings.values() if type(v) is ir.Value]
     provided = provided_values(roots, matcher.normal.provided)
     shared = [v for n in pattern.shares if type(v := bindings.get(n)) is ir.Value]
-    nodes = own_nodes(nodes, provided, shared, bound)
     doubles: dict[ir.Value, ir.Value] = {}
-    while (reader := live_reader(nodes, provided, bound, {n for v in doubles if (n := v.producer()) is not None})) is not None:
+    gone: set[ir.Node] = set()
+    closed = is_closed(nodes, provided)  # the common case
+    nodes = nodes if closed else own_nodes(nodes, provided, shared, bound)
+    while not closed and (reader := live_reader(nodes, provided, bound, gone)) is not None:
         again = _doubles(view, reader[1], provided)
         if again:
             doubles.update(again)
+            gone.update(node for double in again if (node := double.producer()) is not None)
             continue
         value, user = reader
         span = matcher.recorder.span_of(value.producer())

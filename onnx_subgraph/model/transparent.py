@@ -127,3 +127,5 @@ TRANSPARENT: dict[str, _Rule] = {
 """Operator → whether its node passes the first input on."""
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
 """Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
+PASSING = frozenset((*TRANSPARENT, *_NEUTRAL))
+"""The operators whose nodes may pass an input on."""

@@ -65,13 +65,15 @@ class Parts:
         self.steps += EARNED * (1 + len(sources))
         parts = dict.fromkeys(map(self.of, sources))
         member = self.is_member[node]
-        joined = {self.of(s): None for s in sources if member and self.is_member[s] and joins(s, node)}
-        floor = [self.level[p] + self.is_member[p] + member for p in parts if p not in joined]
-        floor += [self.level[p] for p in joined]
-        self.level[node] = max(floor, default=0 if member else -1)
-        self.neighbours[-1][node] += parts
+        joined = {self.of(s): None for s in sources if self.is_member[s] and joins(s, node)} if member else {}
+        level = 0 if member else -1
         for part in parts:
+            least = self.level[part] if part in joined else self.level[part] + self.is_member[part] + member
+            if least > level:
+                level = least
             self.neighbours[1][part].append(node)
+        self.level[node] = level
+        self.neighbours[-1][node] += parts
         return [(p, node) for p in sorted(joined, key=lambda p: -self.level[p]) if not self.join(p, node)]
 
     def join(self, first: int, second: int) -> bool:

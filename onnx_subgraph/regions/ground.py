@@ -31,7 +31,9 @@ class Ground:
         self.schema = schema
         self.facts = cache(lambda node: NodeFacts(self, node))
         """The facts of a node, as sentences use them."""
-        self.kind = cache(_kind)
+        kinds: dict[Hashable, int] = {}
+        self.kind = cache(lambda node: kinds.setdefault(_kind(node), len(kinds)))
+        """The number of a node's kind: the facts that depend on the kind alone are equal for all its nodes."""
 
     @cached_property
     def wiring(self) -> Wiring:
@@ -45,7 +47,7 @@ class Ground:
 
 
 def _kind(node: ir.Node) -> Hashable:
-    """The key of a node's kind: the facts in `_OF_KIND` depend on it alone."""
+    """What the facts in `_OF_KIND` depend on."""
     types = tuple([None if v is None else v.dtype for v in node.inputs]), tuple([v.dtype for v in node.outputs])
     return node.domain, node.op_type, types
 

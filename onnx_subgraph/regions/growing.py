@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -104,13 +104,14 @@ def _question(ground: Ground, sentence: Expression | None, *names: str) -> Calla
     subject = _subject(sentence)
     if subject is None:
         return ask
-    position, answers, kind = names.index(subject), dict[Hashable, bool](), ground.kind
+    position, answers, kind = names.index(subject), dict[int, bool](), ground.kind
 
     def ask_once(*nodes: ir.Node) -> bool:
         key = kind(nodes[position])
-        if key not in answers:
-            answers[key] = ask(*nodes)
-        return answers[key]
+        answer = answers.get(key)
+        if answer is None:
+            answer = answers[key] = ask(*nodes)
+        return answer
 
     return ask_once
 

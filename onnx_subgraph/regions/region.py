@@ -127,16 +127,15 @@ def grow_from(graph: ir.Graph, questions: Questions, wiring: Wiring | None = Non
         queue = deque([start])
         while queue:
             node = queue.popleft()
-            around = [(other, (other, node)) for other in wiring.sources[node]]
-            around += [(other, (node, other)) for other in wiring.consumers[node]]
-            for other, edge in around:
-                question = questions.select_input if other == edge[0] else questions.select_output
-                if edge in joined or owner.get(other, start) != start or not question(nodes[node], nodes[other]):
-                    continue
-                joined.add(edge)
-                if other not in owner:
-                    owner[other] = start
-                    queue.append(other)
+            for around, question in ((wiring.sources, questions.select_input), (wiring.consumers, questions.select_output)):
+                for other in around[node]:
+                    edge = (other, node) if other < node else (node, other)
+                    if owner.get(other, start) != start or edge in joined or not question(nodes[node], nodes[other]):
+                        continue
+                    joined.add(edge)
+                    if other not in owner:
+                        owner[other] = start
+                        queue.append(other)
     started = {nodes[i] for i in owner.values()}
     return [
         Region.of(graph, part)
