@@ -14,12 +14,14 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,15 +67,27 @@ def models(options: argparse.Namespace, folder: Path) -> Iterator[Model]:
     for name in filter(wanted, REAL if options.folder is not None else ()):
         yield Model(name, (options.folder / f"{name}.onnx").resolve(), plain)
     for name in filter(wanted, NETWORKS if options.corpus is not None else ()):
-        script, path = load_script(options.corpus / "materialize.py"), folder / f"{name}.onnx"
-        script.save(*script.materialize(str(options.corpus / f"{name}.onnx")), str(path))
+        path = made_apart(make_network, options.corpus, name, folder)
         known = json.loads((options.corpus / "manifest.json").read_text(encoding="utf-8"))[name].get("opt") or {}
         yield Model(name, path, plain | known)
         path.unlink()
     if wanted(SEGMENTATION):
-        yield Model(SEGMENTATION, make_segmentation(folder), plain)
+        yield Model(SEGMENTATION, made_apart(make_segmentation, folder), plain)
     if wanted(MADE):
-        yield Model(MADE, make_model(folder, options.gigabytes), plain)
+        yield Model(MADE, made_apart(make_model, folder, options.gigabytes), plain)
+
+
+def make_network(corpus: Path, name: str, folder: Path) -> Path:
+    """Give a network of the corpus drawn weights. Returns the path of the model."""
+    script, path = load_script(corpus / "materialize.py"), folder / f"{name}.onnx"
+    script.save(*script.materialize(str(corpus / f"{name}.onnx")), str(path))
+    return path
+
+
+def made_apart(make: Callable[..., Path], *given: object) -> Path:
+    """The path of a model that another process makes: Linux counts the memory of a parent as its children's."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(make, *given).result()
 
 
 def commands(model: Model, peers: Path | None) -> dict[str, list[str]]:
