@@ -38,7 +38,8 @@ class Choice:
 class Way:
     """How to fuse a model, in addition to the user's options. skip: patterns that are not applied.
 
-    backend: makes engines of the regions that it supports, after the fusions; "" for none. The others: see `Options`.
+    backend: makes engines of the regions that it supports, after the fusions; "" for none; several are separated by `;`.
+    results: the values that engines of the first backend may compute; None for all. The others: see `Options`.
     """
 
     skip: tuple[str, ...] = ()
@@ -48,6 +49,7 @@ class Way:
     rounded: tuple[str, ...] | None = None
     accuracy: float | None = None
     backend: str = ""
+    results: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,10 @@ def read(path: Path) -> dict[str, Tuning]:
         ) from error
 
 
+def _names(given: Any) -> tuple[str, ...] | None:
+    return None if given is None else tuple(map(str, given))
+
+
 def _tuning(fields: Mapping[str, Any]) -> Tuning:
     for name, known in KNOWN.items():
         if fields[name] not in known:
@@ -121,7 +127,8 @@ def _tuning(fields: Mapping[str, Any]) -> Tuning:
         prefer=fields["prefer"],
         target=fields["target"],
         numerics=fields["numerics"],
-        rounded=None if fields["rounded"] is None else tuple(map(str, fields["rounded"])),
+        rounded=_names(fields["rounded"]),
+        results=_names(fields.get("results")),
         accuracy=None if fields["accuracy"] is None else float(fields["accuracy"]),
         backend=str(fields["backend"]),
         choices=tuple(Choice(str(c["what"]), Ratio(**c["ratio"]), bool(c["taken"])) for c in fields.get("choices", ())),
