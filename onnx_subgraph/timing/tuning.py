@@ -76,17 +76,18 @@ def machine(provider: str) -> dict[str, str]:
     """The parts of the machine that the times of a model depend on."""
     from onnx_subgraph.verification.sessions import onnxruntime
 
-    return {"processor": _processor(), "onnxruntime": onnxruntime().__version__, "provider": provider}
+    return {"processor": processor(), "onnxruntime": onnxruntime().__version__, "provider": provider}
 
 
-def _processor() -> str:
-    """The processor's name, as the system reports it."""
+def processor() -> str:
+    """The processor, as the system reports it. The name alone is not enough: virtual machines share one among generations."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        lines = []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return name or platform.processor() or platform.machine()
+        text = ""
+    facts = {key.strip(): fact.strip() for key, _, fact in (line.partition(":") for line in text.splitlines())}
+    numbers = [f"{word} {facts[key]}" for key, word in (("cpu family", "family"), ("model", "model")) if key in facts]
+    return ", ".join([facts.get("model name") or platform.processor() or platform.machine(), *numbers])
 
 
 def write(path: Path, found: Mapping[str, Tuning]) -> None:
