@@ -14,7 +14,6 @@ import argparse
 import ctypes
 import itertools
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ import onnxruntime
 from taking_turns import QUANTILE, quartiles, seconds_of_runs
 
 from onnx_subgraph import kernels
+from onnx_subgraph.timing.tuning import processor
 
 PAGE = Path(__file__).with_name("kernels.md")
 OPSETS = '<ir_version: 10, opset_import: ["" : 23, "com.microsoft" : 1, "onnx_subgraph" : 1]>'
@@ -287,15 +287,6 @@ sums of float32 reach in registers ({peaks}); for another kernel, the rate at wh
 *copying* is the rate of copying as many bytes. *Linear, bf16* has its weights in bfloat16, and *Attention, bf16*
 all its operands if the processor has AVX512_BF16. With it both can exceed the float32 peak. AMX was not measured.
 """
-
-
-def processor() -> str:
-    """The name of this processor, if the system tells it."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
-    family = {line.partition(":")[2].strip() for line in lines if line.startswith("model\t")}
-    return f"{', '.join(names) or platform.processor() or platform.machine()}, model {', '.join(family) or 'unknown'}"
 
 
 def table(name: str, cases: Iterator[Case], measured: Measured) -> Iterator[str]:

@@ -28,8 +28,8 @@ HIDDEN = """\
 To measure an older instruction set, the newer ones are hidden from the whole process (`older_processor.c`), so onnxruntime and
 our library both use the older one."""
 CAPPED = """\
-To measure an older instruction set, our library is limited to it (`ONNX_SUBGRAPH_ISA`). onnxruntime is not: this system cannot
-hide instruction sets from a process."""
+The second instruction set is the best that our library uses if it is limited to it (`ONNX_SUBGRAPH_ISA`); onnxruntime computes
+float32 alike with both. Older ones are not measured: this system cannot hide instruction sets from onnxruntime."""
 NO_AMX = "This processor has no AMX, so AMX is not measured."
 ERRORS = """
 ## Errors

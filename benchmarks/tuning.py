@@ -119,7 +119,7 @@ def measured(task: Task, accuracy: float, budget: float, sources: Path | None) -
         options = Options(target="native", accuracy=accuracy, inputs=folder / "feeds.npz", constant_initializers=constants)
         found, options = tuned(original, library, options, budget)
         made = folder / "tuned.onnx"
-        result = fuse_with_engines(original, made, library, in_this_way(options, found), found.backend)
+        result = fuse_with_engines(original, made, library, in_this_way(options, found), found)
         if result.output is None:
             raise UsageError(f"what was tuned is {result.verdict.verdict}: {result.verdict.reason}")
         rounded = folder / "rounded.onnx"

@@ -53,12 +53,11 @@ class Task:
 
         accepts = partial(_accepts, self.section, library) if self.measured else None
         options = self.options if self.tune is None else self.tune(self.model, library, self.options, tell)
-        backend = "" if options.tuning is None else options.tuning.backend
-        if not backend:
+        if options.tuning is None or not options.tuning.backend:
             return fuse(self.model, self.output, library, options, tell, accepts)
         from onnx_subgraph.tuning.engines import fuse_with_engines
 
-        return fuse_with_engines(self.model, self.output, library, options, backend, tell, accepts)
+        return fuse_with_engines(self.model, self.output, library, options, options.tuning, tell, accepts)
 
     def places(self) -> tuple[Path, ...]:
         """The files to read, and the folder to write to."""

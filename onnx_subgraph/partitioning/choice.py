@@ -89,6 +89,7 @@ def partition_model(
     refused: Mapping[Spot, str] | None = None,
     failed: Collection[Spot] = (),
     pattern: Pattern | None = None,
+    results: Mapping[str, Collection[str]] | None = None,
 ) -> Partition:
     """Make engines from the regions of a model whose shapes are inferred. Changes `model`.
 
@@ -96,13 +97,14 @@ def partition_model(
     failed: those of them that the backend failed to run.
     pattern: its regions become engines, as far as a backend supports them, instead of the largest supported ones; whether they
     are worth it is not checked.
+    results: name of a backend → the values that its engines may compute; a backend that is not in it may compute all.
     Raises UsageError where a backend or the pattern's selector raises.
     """
     backends = (backends,) if isinstance(backends, Backend) else backends
     limits = limits or RegionLimits()
     sizes = likely_sizes(model, {}) | dict(limits.sizes)
     places = {node: place for place, node in enumerate(model.graph.all_nodes())}
-    choice = _Choice(model, replace(limits, sizes=sizes), places, refused or {}, failed, pattern)
+    choice = _Choice(model, replace(limits, sizes=sizes), places, refused or {}, failed, pattern, results or {})
     for backend in backends:
         choice.give(backend)
     return Partition(model, tuple(choice.engines), tuple(choice.left), tuple(choice.unsupported(one.title for one in backends)))
@@ -123,13 +125,14 @@ class _Choice:
     refused: Mapping[Spot, str]
     failed: Collection[Spot]
     pattern: Pattern | None
+    results: Mapping[str, Collection[str]]
     engines: list[MadeEngine] = field(default_factory=list)
     left: list[RefusedRegion] = field(default_factory=list)
     reasons: dict[str, dict[ir.Node, str]] = field(default_factory=dict)
 
     def give(self, backend: Backend) -> None:
         """Make a backend's engines in the main graph and, if requested, in subgraphs that are in no region."""
-        support = Support(self.model, backend, self.limits)
+        support = Support(self.model, backend, replace(self.limits, results=self.results.get(backend.name)))
         taken: list[tuple[Region, Cost]] = []
         graphs = [self.model.graph]
         while graphs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -57,6 +57,7 @@ class PartitionOptions:
     noise of the model.
     pattern: its regions become engines, instead of the largest that the backend supports. The others are as for `fuse`: verify,
     rtol, atol, seed, shapes and inputs for the comparison, libraries of custom operators, dry_run to write nothing.
+    results: backend → the values that its engines may compute; a backend that is not in it may compute all.
     """
 
     backend: str | Sequence[str]
@@ -73,6 +74,7 @@ class PartitionOptions:
     libraries: Sequence[StrPath] = ()
     pattern: Pattern | None = None
     dry_run: bool = False
+    results: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @property
     def backends(self) -> tuple[str, ...]:
@@ -231,7 +233,10 @@ class _Trial:
         with self.clock.stage("partition"):
             refused = {**self.refused, **(without or {})}
             asked = [runner.asked for runner in self.runners]
-            return partition_model(copied(self.original), asked, self._limits, refused, self.failed, self.options.pattern)
+            options = self.options
+            return partition_model(
+                copied(self.original), asked, self._limits, refused, self.failed, options.pattern, options.results
+            )
 
     def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[Spot, str]]:
         """The verdict, and the engines whose backend failed or is wrong: spot → why."""

@@ -40,6 +40,8 @@ class Support:
             return "is not among those allowed"
         if _named(node, self.limits.deny):
             return "is among those denied"
+        if self.limits.results is not None and not any(output.name in self.limits.results for output in node.outputs):
+            return "is left to another backend"
         return _not_a_tensor(node) or _unenclosable(node) or self._unsupported(node)
 
     def _unsupported(self, node: ir.Node) -> str:

@@ -6,7 +6,7 @@ Whether an engine is a little faster or slower is left to a measurement (`measur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -34,6 +34,7 @@ class RegionLimits:
     gain: the fraction of a region's time that its backend is expected to save, compared with the cost of crossing; None for the
     backend's own figure, infinite to skip this test.
     allow, deny: operators (`MatMul`, `com.microsoft.Gelu`) or names of nodes, with `*` as wildcard; an empty `allow` allows all.
+    results: names of values; only nodes that compute one of them are allowed. None allows all.
     sizes: symbolic dimension → its assumed size.
     bodies: whether regions inside the subgraphs of an If or a Loop are allowed, if that node is in no region itself.
     """
@@ -42,6 +43,7 @@ class RegionLimits:
     max_crossing: float = 0.5
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    results: Collection[str] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     gain: float | None = None
     bodies: bool = False
@@ -77,12 +79,22 @@ class Cost:
     @property
     def work(self) -> float:
         """The estimated time of the region in onnxruntime, in seconds."""
-        return self.operations / OPERATIONS + self.touched / BYTES
+        return _seconds(self.operations, self.touched)
 
     @property
     def price(self) -> float:
         """The estimated time to cross its border, in seconds."""
         return 0.0 if self.whole else CALL + self.crossing / CROSSED
+
+
+def _seconds(operations: int, touched: int) -> float:
+    return operations / OPERATIONS + touched / BYTES
+
+
+def work(nodes: Sequence[ir.Node], model: ir.Model, sizes: Mapping[str, int]) -> float:
+    """The estimated time of nodes in onnxruntime, in seconds, at these sizes of symbolic dimensions."""
+    moved = sum(touched(node, sizes, model.functions) for node in nodes)
+    return _seconds(operations(nodes, sizes, model.functions), moved)
 
 
 def cost(region: Region, model: ir.Model, sizes: Mapping[str, int]) -> Cost:

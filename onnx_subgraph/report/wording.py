@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from onnx_subgraph.backends.names import names_in
 from onnx_subgraph.operators.names import OWN_DOMAIN
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def tuned(tuning: Tuning) -> str:
     """The result of tuning, in a sentence."""
     if tuning.whole is not None:
         if tuning.backend:
-            return f"{ratio_text(tuning.whole)} of the original's time, by engines of {tuning.backend}"
+            backends, part = " and ".join(names_in(tuning.backend)), tuning.results
+            which = f": the first computes {count(len(part), 'value')}, from {part[0]} to {part[-1]}" if part else ""
+            return f"{ratio_text(tuning.whole)} of the original's time, by engines of {backends}{which}"
         left = f"; left alone: {', '.join(tuning.skip)}" if tuning.skip else ""
         more = "; fused against the table of costs as well" if tuning.prefer == "fusion" else ""
         some = "all" if tuning.rounded is None else len(tuning.rounded)
@@ -81,9 +84,10 @@ def flushed(zeros: Sequence[Flushed], kept: Sequence[Flushed]) -> str:
 
 def engines(made: Engines) -> str:
     """The engines, and their backends."""
+    backends = " and ".join(names_in(made.backend))
     if not made.count:
-        return f"none of {made.backend}: {'; '.join(made.refused) or 'it runs no region that is worth it'}"
-    held = f"{count(made.count, 'engine')} of {made.backend} with {count(made.nodes, 'node')}"
+        return f"none of {backends}: {'; '.join(made.refused) or 'it runs no region that is worth it'}"
+    held = f"{count(made.count, 'engine')} of {backends} with {count(made.nodes, 'node')}"
     return f"{held}: onnx_subgraph.InferenceSession runs them, onnxruntime alone runs their nodes"
 
 

@@ -38,7 +38,8 @@ class Choice:
 class Way:
     """How to fuse a model, in addition to the user's options. skip: patterns that are not applied.
 
-    backend: makes engines of the regions that it supports, after the fusions; "" for none. The others: see `Options`.
+    backend: makes engines of the regions that it supports, after the fusions; "" for none; several are separated by `;`.
+    results: the values that engines of the first backend may compute; None for all. The others: see `Options`.
     """
 
     skip: tuple[str, ...] = ()
@@ -48,6 +49,7 @@ class Way:
     rounded: tuple[str, ...] | None = None
     accuracy: float | None = None
     backend: str = ""
+    results: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +76,18 @@ def machine(provider: str) -> dict[str, str]:
     """The parts of the machine that the times of a model depend on."""
     from onnx_subgraph.verification.sessions import onnxruntime
 
-    return {"processor": _processor(), "onnxruntime": onnxruntime().__version__, "provider": provider}
+    return {"processor": processor(), "onnxruntime": onnxruntime().__version__, "provider": provider}
 
 
-def _processor() -> str:
-    """The processor's name, as the system reports it."""
+def processor() -> str:
+    """The processor, as the system reports it. The name alone is not enough: virtual machines share one among generations."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        lines = []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return name or platform.processor() or platform.machine()
+        text = ""
+    facts = {key.strip(): fact.strip() for key, _, fact in (line.partition(":") for line in text.splitlines())}
+    numbers = [f"{word} {facts[key]}" for key, word in (("cpu family", "family"), ("model", "model")) if key in facts]
+    return ", ".join([facts.get("model name") or platform.processor() or platform.machine(), *numbers])
 
 
 def write(path: Path, found: Mapping[str, Tuning]) -> None:
@@ -112,6 +115,10 @@ def read(path: Path) -> dict[str, Tuning]:
         ) from error
 
 
+def _names(given: Any) -> tuple[str, ...] | None:
+    return None if given is None else tuple(map(str, given))
+
+
 def _tuning(fields: Mapping[str, Any]) -> Tuning:
     for name, known in KNOWN.items():
         if fields[name] not in known:
@@ -121,7 +128,8 @@ def _tuning(fields: Mapping[str, Any]) -> Tuning:
         prefer=fields["prefer"],
         target=fields["target"],
         numerics=fields["numerics"],
-        rounded=None if fields["rounded"] is None else tuple(map(str, fields["rounded"])),
+        rounded=_names(fields["rounded"]),
+        results=_names(fields.get("results")),
         accuracy=None if fields["accuracy"] is None else float(fields["accuracy"]),
         backend=str(fields["backend"]),
         choices=tuple(Choice(str(c["what"]), Ratio(**c["ratio"]), bool(c["taken"])) for c in fields.get("choices", ())),

@@ -20,10 +20,9 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.options import Options
 from onnx_subgraph.timing import Bench, BenchOptions, Ratio, bench
 from onnx_subgraph.timing.tuning import Choice, Tuning, Way, machine
-from onnx_subgraph.tuning.making import Made, Maker
+from onnx_subgraph.tuning.making import Made, Maker, away
 from onnx_subgraph.tuning.precision import Precision
 from onnx_subgraph.verification.libraries import with_libraries
-from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.truth import UnknownError
 
 BUDGET = 60.0
@@ -95,15 +94,8 @@ class _Tuner:
         """The model with as many rounded products as the accuracy allows, one variant for each kind of rounding."""
         if best.way.target != "native":
             return []
-        reference = Reference(
-            self._maker.model,
-            seed=self._options.seed,
-            shapes=self._options.shapes,
-            inputs=self._options.inputs,
-            fixed=self._options.fixed,
-            constant_initializers=self._options.constant_initializers,
-        )
-        precision = Precision(reference, load(best.path), kernels.describe())
+        home = self._maker.model.resolve().parent
+        precision = Precision(self._maker.truth, load(best.path), home, kernels.describe())
         try:
             found = precision.within(accuracy, self._tell)
         except UnknownError as why:
@@ -111,7 +103,7 @@ class _Tuner:
             raise UsageError(f"{self._maker.model}: no accuracy can be promised: {why}", hint=hint) from why
         return [
             self._maker.make(
-                f"{one.numerics} in {len(one.results)} of {one.of} products: outputs within {one.error:.1e} of float64",
+                f"{one.numerics} in {len(one.results)} of {one.of} products: {away(one.error)}",
                 replace(best.way, numerics=one.numerics, rounded=one.results, accuracy=accuracy),
             )
             for one in found

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnx_subgraph import temporary
+from onnx_subgraph.backends.names import names_in
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.model.files import hand_on, load
@@ -15,6 +16,7 @@ from onnx_subgraph.partitioning.partition import PartitionOptions, partition
 from onnx_subgraph.pipeline import Accepts, fuse
 from onnx_subgraph.result import Engines, FuseResult
 from onnx_subgraph.rewriting.excerpt import operator_name
+from onnx_subgraph.timing.tuning import Way
 
 
 def fuse_with_engines(
@@ -22,25 +24,25 @@ def fuse_with_engines(
     output: Path,
     library: Library,
     options: Options,
-    backend: str,
+    way: Way,
     progress: Progress | None = None,
     accepts: Accepts | None = None,
 ) -> FuseResult:
-    """Like `fuse`, with engines of `backend` in the output; "" for none. Raises what `fuse` and `partition` raise.
+    """Like `fuse`, with engines of the way's backends in the output. Raises what `fuse` and `partition` raise.
 
     If the backend runs nothing, or nothing correctly, the fused model is written without engines.
     """
-    if not backend:
+    if not way.backend:
         return fuse(model, output, library, options, progress, accepts)
     with temporary.folder() as folder:
         fused = fuse(model, folder / model.name, library, replace(options, bench=False), progress, accepts)
         if fused.output is None:
             return fused
-        made = partition(fused.output, output, _partitioning(library, options, backend), progress)
+        made = partition(fused.output, output, _partitioning(library, options, way), progress)
         if made.output is None:
             hand_on(fused.output, output)
     engines = Engines(
-        backend,
+        way.backend,
         0 if made.output is None else len(made.engines),
         sum(sum(one.operators.values()) for one in made.engines),
         tuple(dict.fromkeys((*(one.reason for one in made.refused), *([made.verdict.reason] if made.output is None else [])))),
@@ -59,9 +61,11 @@ def fuse_with_engines(
     )
 
 
-def _partitioning(library: Library, options: Options, backend: str) -> PartitionOptions:
+def _partitioning(library: Library, options: Options, way: Way) -> PartitionOptions:
+    backends = names_in(way.backend)
     return PartitionOptions(
-        backend,
+        backends,
+        results={} if way.results is None else {backends[0]: way.results},
         verify=options.verify,
         accuracy=options.accuracy,
         rtol=options.rtol,

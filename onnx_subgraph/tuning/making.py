@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.numerics import FLOAT32
 from onnx_subgraph.timing.tuning import Way
 from onnx_subgraph.tuning.engines import fuse_with_engines
+from onnx_subgraph.tuning.parts import Parts
+from onnx_subgraph.verification.reference import Reference
+from onnx_subgraph.verification.rounding import Truth
 
 MOST = 16
 """The most patterns that are left out one by one, those with the most fusions first."""
@@ -48,13 +52,28 @@ class Maker:
         self._folder = folder
         self._count = 0
 
+    @cached_property
+    def truth(self) -> Truth:
+        """The original in float64."""
+        options = self._options
+        return Truth(
+            Reference(
+                self.model,
+                seed=options.seed,
+                shapes=options.shapes,
+                inputs=options.inputs,
+                fixed=options.fixed,
+                constant_initializers=options.constant_initializers,
+            )
+        )
+
     def make(self, what: str, way: Way, *, verified: bool = False) -> Made:
         """Build one variant. verified: verify it if the user's options say so; else never."""
         self._count += 1
         path = self._folder / f"{self._count}.onnx"
         options = in_this_way(self._options, way)
         options = replace(options, verify=options.verify and verified)
-        return Made(what, way, path, fuse_with_engines(self.model, path, self.library, options, way.backend))
+        return Made(what, way, path, fuse_with_engines(self.model, path, self.library, options, way))
 
     def alternatives(self, base: Made, tell: Progress) -> Iterator[Made]:
         """The variants whose operators differ from those of `base`."""
@@ -67,13 +86,25 @@ class Maker:
     def by_engines(self, base: Made, backends: Sequence[str], accuracy: float | None, tell: Progress) -> Iterator[Made]:
         """The original model with engines. They are verified, because regions that a backend runs wrongly must be left out.
 
-        accuracy: if given, the backends are tried in lower precision too.
+        accuracy: if given, the backends are tried in lower precision too; for a part of the model if not for all of it.
         """
+        plain = replace(self.nothing(base), backend="")
         for name in backends:
-            coarser = () if accuracy is None else find_backend(name).coarser
-            for backend, allowed in ((name, None), *((other, accuracy) for other in coarser)):
-                tell(f"make engines of {backend}")
-                yield self.make(f"by {backend}", replace(self.nothing(base), backend=backend, accuracy=allowed), verified=True)
+            tell(f"make engines of {name}")
+            yield self.make(f"by {name}", replace(plain, backend=name), verified=True)
+            if accuracy is None:
+                continue
+            for coarse in find_backend(name).coarser:
+                tell(f"make engines of {coarse}")
+                way = replace(plain, backend=coarse, accuracy=accuracy)
+                yield (whole := self.make(f"by {coarse}", way, verified=True))
+                if whole.differs:
+                    continue
+                part = Parts(self.truth, self.make("as it is", plain).path, coarse, name).within(accuracy, tell)
+                if part is not None:
+                    what = f"by {coarse} for {part.nodes} of {part.of} nodes, and {name} for the others: {away(part.error)}"
+                    way = replace(way, backend=f"{coarse};{name}", results=part.results)
+                    yield self.make(what, way, verified=True)
 
     def _ways(self, base: Made) -> Iterator[tuple[str, Way]]:
         if base.way.prefer == "speed":
@@ -97,3 +128,8 @@ class Maker:
     def nothing(self, base: Made) -> Way:
         """The way that fuses nothing."""
         return replace(base.way, skip=tuple(pattern.id for pattern in self.library.patterns))
+
+
+def away(error: float) -> str:
+    """The error of the outputs in words."""
+    return f"outputs within {error:.1e} of float64"

@@ -16,7 +16,6 @@ from onnx_subgraph.clock import Progress
 from onnx_subgraph.kernels import Description
 from onnx_subgraph.rewriting.numerics import FLOAT32, NUMERICS, allow_rounding, products
 from onnx_subgraph.verification.memory import open_model
-from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import Truth
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.trial import CPU
@@ -42,14 +41,14 @@ class Rounded:
 
 
 class Precision:
-    """Measures how rounded products change the outputs of a fused model. library: the kernels that round.
+    """Measures how rounded products change the outputs of a fused model, whose weights are in `home`. library: the kernels.
 
     Every method raises UnknownError where the original can't be evaluated in float64.
     """
 
-    def __init__(self, reference: Reference, model: ir.Model, library: Description) -> None:
-        self._truth = Truth(reference)
-        self._home: Path = reference.path.resolve().parent
+    def __init__(self, truth: Truth, model: ir.Model, home: Path, library: Description) -> None:
+        self._truth = truth
+        self._home = home
         self._model = model
         self._library = library
 

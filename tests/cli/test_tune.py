@@ -11,6 +11,7 @@ import pytest
 
 from onnx_subgraph.kernels.compilers import compilers
 from tests.cli.conftest import Run
+from tests.tuning.rough import chain, prefer_coarse, register
 from tests.tuning.scripted import timed_by
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,20 @@ def test_engines_are_tried_and_a_saved_choice_of_them_is_used(gelu: Path, tmp_pa
     answer = run("fuse", gelu, "--tuned", kept, "-o", output, "--json").json
     jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/fuse"}]})
     assert answer["engines"] == {"backend": "onnxruntime", "count": 1, "nodes": 5, "refused": []}
+
+
+def test_a_part_in_lower_precision_is_told_and_used_again(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch)
+    prefer_coarse(monkeypatch)
+    network = chain(tmp_path / "network.onnx")
+    kept, output = tmp_path / "tuned.json", tmp_path / "out.onnx"
+    ran = run("fuse", network, *QUICK, "--backend", "rough", "--accuracy", "6e-3", "--tuned", kept, "-o", output)
+    assert ran.code == 0 and "of 8 nodes, and rough for the others: outputs within" in ran.out, ran.err
+    assert "by engines of rough:coarse and rough: the first computes" in ran.out
+    saved = json.loads(kept.read_text())["models"][network.name]["results"]
+    ran = run("fuse", network, "--tuned", kept, "-o", output, "--json")
+    assert ran.code == 0 and ran.json["tuning"]["results"] == saved
+    assert ran.json["engines"]["backend"] == "rough:coarse;rough"
 
 
 def test_options_that_can_not_work_are_an_error(gelu: Path, plain: Path, tmp_path: Path, run: Run) -> None:

@@ -14,6 +14,7 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.rewriting.numerics import ATTRIBUTE, products
 from onnx_subgraph.tuning.precision import MARGIN, Precision, Rounded
 from onnx_subgraph.verification.reference import Reference
+from onnx_subgraph.verification.rounding import Truth
 
 pytestmark = pytest.mark.skipif(next(compilers(), None) is None, reason="there is no C compiler here")
 LIBRARY = load_patterns()
@@ -40,7 +41,7 @@ def precision(network: Path) -> Precision:
     """The precision of that network, fused for our kernels."""
     fused = network.with_name("fused.onnx")
     fuse(network, fused, LIBRARY, Options(target="native"))
-    return Precision(Reference(network), load(fused), kernels.describe())
+    return Precision(Truth(Reference(network)), load(fused), network.parent, kernels.describe())
 
 
 def within(precision: Precision, accuracy: float) -> list[Rounded]:

@@ -1,0 +1,69 @@
+"""Which part may be coarse: the stated error is the measured one, and a stricter accuracy allows less."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnx_subgraph import EngineSession, Options, load_patterns
+from onnx_subgraph.tuning import tune
+from onnx_subgraph.tuning.engines import fuse_with_engines
+from onnx_subgraph.tuning.parts import MARGIN, Part, Parts
+from onnx_subgraph.verification.reference import Reference
+from onnx_subgraph.verification.rounding import Truth
+from tests.tuning.rough import PRODUCTS, STEP, chain, prefer_coarse, register
+
+LIBRARY = load_patterns()
+
+
+@pytest.fixture(autouse=True)
+def rough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the backend `rough`."""
+    register(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Products in sequence."""
+    return chain(tmp_path_factory.mktemp("network") / "network.onnx")
+
+
+def within(network: Path, accuracy: float) -> Part | None:
+    return Parts(Truth(Reference(network)), network, "rough:coarse", "rough").within(accuracy, lambda stage: None)
+
+
+def test_a_stricter_accuracy_allows_less_and_none_in_the_end(network: Path) -> None:
+    parts = [within(network, accuracy) for accuracy in (1e-1, 8e-3, 3e-3, 1e-4)]
+    sizes = [0 if part is None else part.nodes for part in parts]
+    assert sizes[0] == PRODUCTS and sizes[-1] == 0 and 0 < sizes[2] < sizes[1] < PRODUCTS
+    assert all(a >= b for a, b in pairwise(sizes))
+
+
+def test_the_error_is_that_of_the_products_in_the_part(network: Path) -> None:
+    part = within(network, 6e-3)
+    assert part is not None and part.of == PRODUCTS and part.error <= MARGIN * 6e-3
+    assert part.error == pytest.approx(STEP * part.nodes, rel=1e-2)
+    numbers = [int(name.removeprefix("x")) for name in part.results]
+    assert numbers == list(range(numbers[0], numbers[0] + part.nodes)), "the part is not consecutive"
+
+
+def test_engines_of_both_forms_make_up_the_model(network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer_coarse(monkeypatch)
+    options = Options(accuracy=6e-3)
+    found = tune(network, LIBRARY, options, 0.0, backends=["rough"])
+    assert found.backend == "rough:coarse;rough" and found.results
+    result = fuse_with_engines(network, tmp_path / "out.onnx", LIBRARY, options, found)
+    assert result.output is not None and result.verdict.verdict == "equivalent" and result.engines is not None
+    assert result.engines.nodes == PRODUCTS and result.engines.count > 1
+    x = np.ones((2, 32), np.float32)
+    (exact,), (mine,) = (EngineSession(path).run(None, {"x0": x}) for path in (network, result.output))
+    assert 0 < np.abs(mine - exact).max() / np.abs(exact).max() <= 6e-3
+
+
+def test_the_whole_model_is_coarse_if_the_accuracy_allows_it(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer_coarse(monkeypatch)
+    found = tune(network, LIBRARY, Options(accuracy=2e-2), 0.0, backends=["rough"])
+    assert (found.backend, found.results) == ("rough:coarse", None)
