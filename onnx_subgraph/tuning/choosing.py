@@ -115,7 +115,7 @@ class _Tuner:
         for one in made:
             refused = one.result.engines.refused if one.result.engines else (one.result.verdict.reason,)
             self._notes += [f"{one.what}: {why}" for why in refused if why]
-        return [one for one in made if one.differs]
+        return [one for one in made if one.has_engines]
 
     def _confirmed(self, base: Made, best: Made) -> Tuning:
         """`best`, unless the original or `base` is faster."""

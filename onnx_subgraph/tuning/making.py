@@ -41,6 +41,11 @@ class Made:
         """Whether it differs from the original."""
         return self.result.output is not None and not self.result.unchanged
 
+    @property
+    def has_engines(self) -> bool:
+        """Whether it has engines of a backend."""
+        return self.result.engines is not None and self.result.engines.count > 0
+
 
 class Maker:
     """Builds variants of one model: the user's options, with another way to fuse."""
@@ -98,7 +103,7 @@ class Maker:
                 tell(f"make engines of {coarse}")
                 way = replace(plain, backend=coarse, accuracy=accuracy)
                 yield (whole := self.make(f"by {coarse}", way, verified=True))
-                if whole.differs:
+                if whole.has_engines:
                     continue
                 part = Parts(self.truth, self.make("as it is", plain).path, coarse, name).within(accuracy, tell)
                 if part is not None:
