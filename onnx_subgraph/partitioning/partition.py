@@ -53,8 +53,8 @@ class PartitionOptions:
     measure: time the regions, and drop those that are not faster with the backend; the result depends on the machine.
     isolated: verify and measure with the backend in a separate process, so that it can't crash this one; None isolates backends
     that do not come with this package.
-    accuracy: the allowed error of outputs and engines' results against float64, relative to their largest element; None for the
-    noise of the model.
+    accuracy: the allowed error of outputs and engines' results against float64, relative to their largest element (inside the model
+    `holding.INNER` times that); None for the noise of the model.
     pattern: its regions become engines, instead of the largest that the backend supports. The others are as for `fuse`: verify,
     rtol, atol, seed, shapes and inputs for the comparison, libraries of custom operators, dry_run to write nothing.
     results: backend → the values that its engines may compute; a backend that is not in it may compute all.
@@ -262,7 +262,8 @@ class _Trial:
                 failures = wrong(watched.values())
             else:
                 rounded = with_roundings(replace(verdict, also=(name,)), self.truth(reference), by_engines())
-                verdict, failures = held_to(rounded, accuracy), further(watched.values(), accuracy)
+                final = {node.name or "" for value in partition.model.graph.outputs if (node := value.producer()) is not None}
+                verdict, failures = held_to(rounded, accuracy), further(watched.values(), accuracy, final)
         if verdict.verdict == "equivalent":
             note_bounds(partition.model, apart(watched.values()))
         failed = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}

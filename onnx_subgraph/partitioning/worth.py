@@ -6,6 +6,7 @@ Whether an engine is a little faster or slower is left to a measurement (`measur
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -47,6 +48,10 @@ class RegionLimits:
     sizes: Mapping[str, int] = field(default_factory=dict)
     gain: float | None = None
     bodies: bool = False
+
+
+MEASURED = RegionLimits(min_nodes=1, gain=math.inf)
+"""The requirements where a measurement decides, and not the estimate."""
 
 
 @dataclass(frozen=True, slots=True)

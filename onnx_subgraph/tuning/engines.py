@@ -13,6 +13,7 @@ from onnx_subgraph.language.library import Library
 from onnx_subgraph.model.files import hand_on, load
 from onnx_subgraph.options import Options
 from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.worth import MEASURED, RegionLimits
 from onnx_subgraph.pipeline import Accepts, fuse
 from onnx_subgraph.result import Engines, FuseResult
 from onnx_subgraph.rewriting.excerpt import operator_name
@@ -65,6 +66,7 @@ def _partitioning(library: Library, options: Options, way: Way) -> PartitionOpti
     backends = names_in(way.backend)
     return PartitionOptions(
         backends,
+        RegionLimits() if way.results is None else MEASURED,
         results={} if way.results is None else {backends[0]: way.results},
         verify=options.verify,
         accuracy=options.accuracy,

@@ -26,7 +26,7 @@ from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.runners import runners_of
 from onnx_subgraph.partitioning.work import likely_sizes
-from onnx_subgraph.partitioning.worth import RegionLimits, work
+from onnx_subgraph.partitioning.worth import MEASURED, work
 from onnx_subgraph.verification.rounding import Truth
 from onnx_subgraph.verification.sessions import Session
 from onnx_subgraph.verification.truth import UnknownError
@@ -113,9 +113,8 @@ class Parts:
         asked, running = ({one.asked.name: getattr(one, which) for one in self._runners} for which in ("asked", "running"))
         with temporary.folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", OnnxSubgraphWarning)  # an engine that fails is left out when the result is verified
-            limits = RegionLimits(min_nodes=1, gain=math.inf)
             results = {self._runners[0].asked.name: self._results(start, end)}
-            made = partition_model(copied(self._model), list(asked.values()), limits, results=results)
+            made = partition_model(copied(self._model), list(asked.values()), MEASURED, results=results)
             path = write_temporary(made.model, self._path, folder)
             try:
                 opened = EngineSession(path, backends=running, weights=self._path.resolve().parent)
