@@ -53,8 +53,8 @@ class PartitionOptions:
     measure: time the regions, and drop those that are not faster with the backend; the result depends on the machine.
     isolated: verify and measure with the backend in a separate process, so that it can't crash this one; None isolates backends
     that do not come with this package.
-    accuracy: the allowed error of outputs and engines' results against float64, relative to their largest element (inside the model
-    `holding.INNER` times that); None for the noise of the model.
+    accuracy: the allowed error of outputs and engines' results against float64, relative to their largest element; None for the
+    noise of the model. Results inside the model may be `holding.INNER` times as far off.
     pattern: its regions become engines, instead of the largest that the backend supports. The others are as for `fuse`: verify,
     rtol, atol, seed, shapes and inputs for the comparison, libraries of custom operators, dry_run to write nothing.
     results: backend → the values that its engines may compute; a backend that is not in it may compute all.

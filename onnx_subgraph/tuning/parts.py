@@ -2,8 +2,8 @@
 
 The rest is computed by the backend's usual engines. The part is consecutive in the order of the graph, so few values pass between
 engines. First the model is divided into stretches of about equal work, and each is measured alone. Rounding errors of different
-operators are taken to be independent, so the squares of errors add up. Consecutive stretches that are within the accuracy by this
-estimate are measured together, those with the most work first. Where an error exceeds its estimate, all estimates grow.
+operators are taken to be independent, so the squares of errors add up. Consecutive stretches that may be within the accuracy by
+this estimate are measured together, those with the most work first.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from onnx_subgraph.verification.truth import UnknownError
 
 STRETCHES = 8
 """The number of stretches that are measured alone."""
+HOPE = 0.7
+"""The factor of the estimated errors; it grows when a measured one is larger."""
 MARGIN = 0.8
 """The fraction of the accuracy that may be used on these feeds; the rest is a reserve for other feeds."""
 
@@ -77,13 +79,13 @@ class Parts:
 
     def _within(self, bound: float) -> Part | None:
         errors = [self._error(start, end) for start, end in pairwise(self._borders)]
-        larger = 1.0  # the most by which an error exceeded its estimate
+        factor = HOPE
         for start, end, estimate in self._largest_first(errors):
-            if larger * estimate > bound:
+            if factor * estimate > bound:
                 continue
             if (error := self._error(start, end)) <= bound:
                 return Part(self._results(start, end), end - start, len(self._nodes), error)
-            larger = max(larger, error / estimate)
+            factor = max(factor, error / estimate)
         return None
 
     def _largest_first(self, errors: Sequence[float]) -> list[tuple[int, int, float]]:
