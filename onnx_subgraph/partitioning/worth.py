@@ -50,7 +50,7 @@ class RegionLimits:
     bodies: bool = False
 
 
-MEASURED = RegionLimits(min_nodes=1, gain=math.inf)
+MEASURED = RegionLimits(min_nodes=1, max_crossing=math.inf, gain=math.inf)
 """The requirements where a measurement decides, and not the estimate."""
 
 

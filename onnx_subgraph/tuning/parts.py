@@ -1,9 +1,8 @@
 """Find the largest part of a model that a backend may compute in lower precision while every output stays within an accuracy.
 
 The rest is computed by the backend's usual engines. The part is consecutive in the order of the graph, so few values pass between
-engines. First the model is divided into stretches of about equal work, and each is measured alone. Rounding errors of different
-operators are taken to be independent, so the squares of errors add up. Consecutive stretches that may be within the accuracy by
-this estimate are measured together, those with the most work first.
+engines. The model is divided into stretches of about equal work, and a part consists of whole stretches. It is taken for granted
+that a longer part has no smaller error, so two measurements for each stretch are enough.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, combinations, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 from onnx_subgraph import temporary
@@ -31,10 +29,8 @@ from onnx_subgraph.verification.rounding import Truth
 from onnx_subgraph.verification.sessions import Session
 from onnx_subgraph.verification.truth import UnknownError
 
-STRETCHES = 8
-"""The number of stretches that are measured alone."""
-HOPE = 0.7
-"""The factor of the estimated errors; it grows when a measured one is larger."""
+STRETCHES = 10
+"""The number of stretches."""
 MARGIN = 0.8
 """The fraction of the accuracy that may be used on these feeds; the rest is a reserve for other feeds."""
 
@@ -78,21 +74,19 @@ class Parts:
             return None
 
     def _within(self, bound: float) -> Part | None:
-        errors = [self._error(start, end) for start, end in pairwise(self._borders)]
-        factor = HOPE
-        for start, end, estimate in self._largest_first(errors):
-            if factor * estimate > bound:
-                continue
-            if (error := self._error(start, end)) <= bound:
-                return Part(self._results(start, end), end - start, len(self._nodes), error)
-            factor = max(factor, error / estimate)
-        return None
-
-    def _largest_first(self, errors: Sequence[float]) -> list[tuple[int, int, float]]:
-        """The first node, the end and the estimated error of consecutive stretches, those with the most work first."""
-        runs = list(combinations(range(len(errors) + 1), 2))
-        runs.sort(key=lambda run: self._done[self._borders[run[0]]] - self._done[self._borders[run[1]]])
-        return [(self._borders[first], self._borders[last], math.hypot(*errors[first:last])) for first, last in runs]
+        """Moves a window over the stretches: its end as far as the error allows, then its start."""
+        borders, best = self._borders, None
+        last, most = 1, 0.0
+        for first, start in enumerate(borders[:-1]):
+            last = max(last, first + 1)
+            while last < len(borders):
+                end = borders[last]
+                if (share := self._done[end] - self._done[start]) > most:
+                    if (error := self._error(start, end)) > bound:
+                        break
+                    best, most = Part(self._results(start, end), end - start, len(self._nodes), error), share
+                last += 1
+        return best
 
     @cached_property
     def _done(self) -> list[float]:
