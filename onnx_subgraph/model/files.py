@@ -7,9 +7,7 @@ model saved beside its source uses the source's data files.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
@@ -23,6 +21,7 @@ from onnx_subgraph.model.atomic import check_target, copy_whole
 from onnx_subgraph.model.constants import STRIPPED
 from onnx_subgraph.model.inside import FileTensor, ModelFile
 from onnx_subgraph.model.nested import within
+from onnx_subgraph.model.quiet import quiet
 from onnx_subgraph.model.tidy import tidy, tidy_protobuf
 from onnx_subgraph.model.weights import DataFileTensor, length, placed, sources, words
 from onnx_subgraph.model.wire import LARGE, Extent, Gap, filled
@@ -45,7 +44,7 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
     try:
         wellformed.check(proto, home, {position: extent.length for position, extent in extents.items()})
         declared = {value.name for part in ("value_info", "input", "output") for value in getattr(proto.graph, part)}
-        with _quiet("onnx_ir"):
+        with quiet("onnx_ir"):
             model = ir.from_proto(proto)
         for tensor_owner in _external(model):
             tensor_owner.const_value = DataFileTensor.of(tensor_owner.const_value, home.parent)
@@ -209,7 +208,7 @@ def _same_bytes(a: Path, b: Path) -> bool:
 def serialized(model: ir.Model, path: Path) -> bytes:
     """The bytes of the model as file `path`; external data stays where it is. Raises ModelError."""
     try:
-        with shapes.declared_only(model), _quiet("onnx_ir"):
+        with shapes.declared_only(model), quiet("onnx_ir"):
             proto = ir.to_proto(model)
             content: bytes = proto.SerializeToString(deterministic=True)
             if texts.MARK_BYTES in content:  # Weights may contain the mark by chance; then `put_back` changes nothing.
@@ -272,15 +271,3 @@ def _root(error: BaseException) -> str:
         error = error.__cause__
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0][:300]
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Silence a library's log within the block. What it would warn about is checked or repaired here."""
-    log = logging.getLogger(name)
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

@@ -9,7 +9,6 @@ writing.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -20,6 +19,7 @@ from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.dimensions import same_expression
 from onnx_subgraph.model.gaps import PROBLEM
 from onnx_subgraph.model.nested import within
+from onnx_subgraph.model.quiet import quiet
 
 DECLARED = "onnx_subgraph.declared"
 """Key in `Value.meta`: the (type, shape) that the file declares for the value."""
@@ -46,17 +46,14 @@ def infer_shapes(model: ir.Model) -> None:
     model.meta[_INFERRED] = True
     model.meta.pop(PROBLEM, None)
     constants = {id(value) for value in values(model) if value.const_value is not None}
-    log = logging.getLogger("onnx_shape_inference")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
     try:
-        onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
-        infer_local_functions(model, lambda body: onnx_shape_inference.infer_symbolic_shapes(body, warn_on_missing=False))
+        with quiet("onnx_shape_inference"):
+            onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
+            infer_local_functions(model, lambda body: onnx_shape_inference.infer_symbolic_shapes(body, warn_on_missing=False))
     except Exception as error:  # Keep what was inferred so far and record the error.
         model.meta[PROBLEM] = f"{type(error).__name__}: {error}".splitlines()[0]
         _shape_constants(model)
     finally:
-        log.setLevel(level)
         _clean(model, constants)
 
 

@@ -159,7 +159,7 @@ class _Choice:
         for region in regions:
             first, price = region.nodes[0], cost(region, self.model, limits.sizes)
             spot = backend.title, self.places.get(first, -1)
-            reason = self.refused.get(spot, "")
+            reason = self.refused.get(spot, "") or ("" if region.outputs else "nothing reads its results")
             reason = reason or (objection(price, limits, gain) if self.pattern is None else _unsupported(region, support))
             if reason:
                 self.left.append(RefusedRegion(_name(first), reason, price, spot in self.failed, backend.title))

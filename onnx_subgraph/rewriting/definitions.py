@@ -11,6 +11,7 @@ import re
 import onnx_ir as ir
 
 from onnx_subgraph.model.local_functions import is_own
+from onnx_subgraph.model.quiet import quiet
 
 
 class Definitions:
@@ -55,7 +56,8 @@ def _set_name(definition: ir.Function, stem: str, number: int, *, overloads: boo
 
 def _text(function: ir.Function) -> bytes:
     """The content of a definition without its name, overload and metadata."""
-    proto = ir.to_proto(function)
+    with quiet("onnx_ir"):  # of values whose type is not known
+        proto = ir.to_proto(function)
     proto.ClearField("name")
     proto.ClearField("overload")
     proto.ClearField("value_info")

@@ -106,11 +106,11 @@ class Parts:
 
     def _error(self, start: int, end: int) -> float:
         """The largest error of an output if these nodes are computed by `coarse`; infinite where the model does not run."""
-        asked, running = ({one.asked.name: getattr(one, which) for one in self._runners} for which in ("asked", "running"))
+        asked = [one.asked for one in self._runners]
+        running = {one.asked.name: one.running for one in self._runners}
         with temporary.folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", OnnxSubgraphWarning)  # an engine that fails is left out when the result is verified
-            results = {self._runners[0].asked.name: self._results(start, end)}
-            made = partition_model(copied(self._model), list(asked.values()), MEASURED, results=results)
+            made = partition_model(copied(self._model), asked, MEASURED, results={asked[0].name: self._results(start, end)})
             path = write_temporary(made.model, self._path, folder)
             try:
                 opened = EngineSession(path, backends=running, weights=self._path.resolve().parent)

@@ -196,9 +196,11 @@ class Drawing:
         if name in self.fed.random:
             return Bound(np.asarray(np.inf), free=np.ones(array.shape, bool))
         if noise.unsteady is not None and not self.fix_overflows:
-            remark = f"{name} is NaN or infinite at some elements in the original, and a number where onnxruntime optimises it"
-            self.remarks += [] if remark in self.remarks else [remark]
+            self._say(f"{name} is NaN or infinite at some elements in the original, and a number where onnxruntime optimises it")
         return bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
+
+    def _say(self, remark: str) -> None:
+        self.remarks += [] if remark in self.remarks else [remark]
 
     def _measure_noise(self, session: Session | Failure, cases: Sequence[Case], draws: int) -> None:
         if isinstance(session, Failure):
@@ -206,6 +208,7 @@ class Drawing:
         for (case, noise), _ in itertools.product(zip(cases, self._noises, strict=True), range(draws)):
             outputs = run(session, case.fed_to(session))
             if isinstance(outputs, Failure):
+                self._say("the noise was not measured on all feeds, because a run with it failed: the bounds may be too tight")
                 continue
             theirs = flatten(outputs)
             for name, array in flatten(case.outputs).items():

@@ -135,6 +135,14 @@ def test_a_region_that_does_not_gain_is_left_with_a_reason(limits: RegionLimits,
     assert ir.to_proto(partition.model) == ir.to_proto(parsed(LAYERS))
 
 
+def test_a_region_that_nothing_reads_is_left() -> None:
+    made = parted("""<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) {
+      unread = Neg (x) y = Relu (x)
+    }""")
+    assert [engine.operators for engine in made.engines] == [{"Relu": 1}]
+    assert [region.reason for region in made.refused] == ["nothing reads its results"]
+
+
 @pytest.mark.parametrize(
     ("limits", "reasons"),
     [

@@ -363,3 +363,17 @@ def test_a_fusion_may_leave_out_a_rounding_to_float16(off: float, verdict: str, 
     original = write(tmp_path / "original.onnx", rounded, w=w)
     fused = write(tmp_path / "fused.onnx", ROUNDED.replace("CAST", "Identity (x)"), w=w * np.float32(off))
     assert verify(original, fused).verdict == verdict
+
+
+def test_a_run_with_noise_that_fails_is_told(tmp_path: Path) -> None:
+    """The index is 5 - 1: noise, which moves numbers towards zero, makes it 5 - 0, which is outside of the table."""
+    path = tmp_path / "m.onnx"
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y)
+    <float zero = {0.0}, float one = {1.0}, int64 five = {5}, float[5] table = {1.0, 2.0, 3.0, 4.0, 5.0}> {
+      nothing = Mul (x, zero) number = Add (nothing, one) whole = Cast <to = 7> (number) index = Sub (five, whole)
+      read = Gather (table, index) y = Add (read, x)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    reference = Reference(path)
+    reference.measure_noise("CPUExecutionProvider")
+    assert "a run with it failed: the bounds may be too tight" in reference.verdict(path).reason
