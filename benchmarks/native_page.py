@@ -19,30 +19,34 @@ PREFACE = """\
 # Models with our kernels
 
 Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} on {cores} cores of an
-{machine}. Each number is a model's time divided by the original's: the ratio of the lower quartiles, with the least and the most
-of five parts of the run. Both run in turn in one process, in onnxruntime with all its optimisations. *onnxruntime* is `fuse`, *by
-definition* is `fuse --target native`, *kernels* is the same with the library, *bf16* adds `--numerics bf16`. *OpenVINO* runs the
-original, in float32 or in the precision that it chooses. Times of one thread are processor time, others wall-clock time.{older}
+{machine}.
+
+Each number is a model's time divided by the original's: the ratio of the lower quartiles, with the least and the most
+of five parts of the run. Both run in turn in one process, in onnxruntime with all its optimisations. *onnxruntime* is
+`fuse`, *by definition* is `fuse --target native`, *kernels* is the same with the library, *bf16* adds `--numerics
+bf16`. *OpenVINO* runs the original, in float32 or in the precision that it chooses. Times of one thread are processor
+time, others wall-clock time.{older}
 """
 HIDDEN = """\
-To measure an older instruction set, the newer ones are hidden from the whole process (`older_processor.c`), so onnxruntime and
-our library both use the older one."""
+To measure an older instruction set, the newer ones are hidden from the whole process (`older_processor.c`), so
+onnxruntime and our library both use the older one."""
 CAPPED = """\
-The second instruction set is the best that our library uses if it is limited to it (`ONNX_SUBGRAPH_ISA`); onnxruntime computes
-float32 alike with both. Older ones are not measured: this system cannot hide instruction sets from onnxruntime."""
+Our library was also limited to an older instruction set (`ONNX_SUBGRAPH_ISA`) in which onnxruntime's float32 kernels
+are the same. Others are not measured: this system cannot hide instruction sets from onnxruntime."""
 NO_AMX = "This processor has no AMX, so AMX is not measured."
 ERRORS = """
 ## Errors
 
-The largest difference of an output from float64, divided by the largest magnitude of that output, on one thread with {isa}.
-*times* is the ratio to the original's.
+The largest difference of an output from float64, divided by the largest magnitude of that output, on one thread with
+{isa}. *times* is the ratio to the original's.
 """
 ROOFLINE = """
 ## Where the time goes
 
-Native models with the library, one thread, {isa}, from onnxruntime's profile. The time of a node is the 33rd percentile of
-its runs. The peak of a product is what products and sums reach in registers ({peak:.0f} GFLOP/s). The peak of another operator is
-what copying 3 MB reaches ({copied:.0f} GB/s, read and written). Bytes count each operand and result once.
+Native models with the library, one thread, {isa}, from onnxruntime's profile. The time of a node is the 33rd
+percentile of its runs. The peak of a product is what products and sums reach in registers ({peak:.0f} GFLOP/s). The
+peak of another operator is what copying 3 MB reaches ({copied:.0f} GB/s, read and written). Bytes count each operand
+and result once.
 """
 
 

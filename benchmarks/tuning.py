@@ -54,8 +54,10 @@ PREFACE = """\
 # Tuned within an accuracy
 
 Made by `python benchmarks/tuning.py {arguments} --write` with onnxruntime {version} on
-{processor}, with the default number of threads. Products are rounded, and an engine rounds,
-only if every output stays within {accuracy:g} of a float64 evaluation, as a share of its largest element.
+{processor}, with the default number of threads.
+
+Products are rounded, and an engine rounds, only if every output stays within {accuracy:g} of a float64 evaluation, as
+a share of its largest element.
 
 Ratios are times divided by the original's in onnxruntime, with the least and most of five parts of the run. *Kernels,
 bf16* is `fuse --target native --numerics bf16`. OpenVINO runs the original, in float32 or in the precision that it

@@ -81,6 +81,12 @@ class Partition:
     refused: tuple[RefusedRegion, ...]
     unsupported: tuple[Unsupported, ...]
 
+    @property
+    def final(self) -> frozenset[str]:
+        """The names of the nodes that compute the model's outputs."""
+        nodes = (value.producer() for value in self.model.graph.outputs)
+        return frozenset(node.name for node in nodes if node is not None and node.name)
+
 
 def partition_model(
     model: ir.Model,

@@ -51,8 +51,7 @@ class PartitionOptions:
     backend: a name of the registry, or a file that declares one. If there are several, each gets the nodes that those before it
     left.
     measure: time the regions, and drop those that are not faster with the backend; the result depends on the machine.
-    isolated: verify and measure with the backend in a separate process, so that it can't crash this one; None isolates backends
-    that do not come with this package.
+    isolated: verify and measure with the backend in a process of its own; None isolates backends that others wrote.
     accuracy: the allowed error of outputs and engines' results against float64, relative to their largest element; None for the
     noise of the model. Results inside the model may be `holding.INNER` times as far off.
     pattern: its regions become engines, instead of the largest that the backend supports. The others are as for `fuse`: verify,
@@ -231,12 +230,9 @@ class _Trial:
 
     def _attempt(self, *, without: Mapping[Spot, str] | None = None) -> Partition:
         with self.clock.stage("partition"):
-            refused = {**self.refused, **(without or {})}
-            asked = [runner.asked for runner in self.runners]
-            options = self.options
-            return partition_model(
-                copied(self.original), asked, self._limits, refused, self.failed, options.pattern, options.results
-            )
+            refused, options = {**self.refused, **(without or {})}, self.options
+            asked, model = [runner.asked for runner in self.runners], copied(self.original)
+            return partition_model(model, asked, self._limits, refused, self.failed, options.pattern, options.results)
 
     def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[Spot, str]]:
         """The verdict, and the engines whose backend failed or is wrong: spot → why."""
@@ -262,8 +258,7 @@ class _Trial:
                 failures = wrong(watched.values())
             else:
                 rounded = with_roundings(replace(verdict, also=(name,)), self.truth(reference), by_engines())
-                final = {node.name or "" for value in partition.model.graph.outputs if (node := value.producer()) is not None}
-                verdict, failures = held_to(rounded, accuracy), further(watched.values(), accuracy, final)
+                verdict, failures = held_to(rounded, accuracy), further(watched.values(), accuracy, partition.final)
         if verdict.verdict == "equivalent":
             note_bounds(partition.model, apart(watched.values()))
         failed = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
