@@ -70,8 +70,8 @@ fused with `--constant-initializers`. Not timed: {failed}.
 
 Three limits hold most of the time: convolutions and products in float32 run near the processor's peak in onnxruntime
 and OpenVINO alike (*bound* in real_models.md); OpenVINO's bfloat16 is farther than {accuracy:g} from float64 on most
-detectors, and only a part of the model, if any, may be computed in it (`openvino:bf16;openvino`); and an engine is not taken where no output can show its error, as in a detector that finds nothing on these
-feeds.
+detectors, and then only a part of the model, if any, may be computed in it (`openvino:bf16;openvino`); and an engine is
+not taken where no output can show its error, as in a detector that finds nothing on these feeds.
 """
 
 
