@@ -6,9 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from onnx_subgraph import EngineSession, Options, load_patterns
+from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.worth import MEASURED
 from onnx_subgraph.tuning import tune
 from onnx_subgraph.tuning.engines import fuse_with_engines
 from onnx_subgraph.tuning.parts import MARGIN, Part, Parts
@@ -67,3 +70,17 @@ def test_the_whole_model_is_coarse_if_the_accuracy_allows_it(network: Path, monk
     prefer_coarse(monkeypatch)
     found = tune(network, LIBRARY, Options(accuracy=2e-2), 0.0, backends=["rough"])
     assert (found.backend, found.results) == ("rough:coarse", None)
+
+
+@pytest.mark.parametrize(("accuracy", "engines"), [(1e-3, 1), (5e-4, 0)])
+def test_a_result_inside_may_be_four_times_as_far_off_as_an_output(accuracy: float, engines: int, tmp_path: Path) -> None:
+    """The engine is 2e-3 too large, and the quotient hides it."""
+    path = tmp_path / "m.onnx"
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[rows, 32] x0) => (float[rows, 32] y) {
+      x1 = MatMul (x0, w0) x2 = MatMul (x1, w1) size = ReduceL2 (x2) y = Div (x2, size)
+    }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(onnx.load(chain(tmp_path / "chain.onnx")).graph.initializer[:2])
+    onnx.save(model, path)
+    options = PartitionOptions("rough:coarse", MEASURED, accuracy=accuracy, results={"rough:coarse": ("x1", "x2")})
+    assert len(partition(path, None, options).engines) == engines
