@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.guessing import with_shapes
 from onnx_subgraph.verification.holding import Held, Holding
-from onnx_subgraph.verification.sizes import Sizes, assignments, known, resolve
+from onnx_subgraph.verification.sizes import Sizes, assignments, known, moderate, resolve
 
 SCALES = (1.0, 30.0, 1000.0)
 """Factors for drawn values, tried until the result is not zero: otherwise a unit that is never active gives only zeros."""
@@ -83,6 +83,6 @@ def read_apart(cutting: Cutting) -> str:
 
 def _sizes(model: ir.Model, sizes: Mapping[str, int]) -> Iterator[Sizes]:
     """Sizes for the dimensions of the inputs of `model`, those of the case first."""
-    for found in assignments(list(model.graph.inputs), {}):
-        yield found | dict(sizes)
-    yield from assignments(list(model.graph.inputs), {})
+    inputs = list(model.graph.inputs)
+    of_the_case = (found | dict(sizes) for found in assignments(inputs, {}))
+    yield from moderate(inputs, chain(of_the_case, assignments(inputs, {})))

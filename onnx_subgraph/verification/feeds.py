@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.verification.ranges import Purpose, purpose
-from onnx_subgraph.verification.sizes import dimension, known, resolve
+from onnx_subgraph.verification.sizes import dimension, known, resolve, shape_of
 
 _LENGTH_OF = re.compile(r"(?P<other>.+?)_?(lens?|lengths?)$")
 
@@ -63,7 +63,7 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feed
     sizes = known(model.graph.inputs, sizes)
     for value in required_inputs(model):
         rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
-        shape = _shape(value, sizes)
+        shape = shape_of(value, sizes)
         if isinstance(value.type, ir.SequenceType):
             feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng) for _ in range(2)]
         else:
@@ -76,11 +76,6 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feed
     return feeds
 
 
-def elements_of(value: ir.Value, sizes: Mapping[str, int]) -> int:
-    """The number of elements of an input."""
-    return int(np.prod(_shape(value, sizes), dtype=np.int64))
-
-
 def _meant(model: ir.Model, value: ir.Value, sizes: Mapping[str, int]) -> Purpose:
     """The purpose of an input. An input named as the length of another one is bounded by that one's size."""
     meant, said = purpose(model, value), _LENGTH_OF.match(value.name or "")
@@ -89,7 +84,7 @@ def _meant(model: ir.Model, value: ir.Value, sizes: Mapping[str, int]) -> Purpos
         return meant
     axes = range(1, 0 if other.shape is None else len(other.shape))
     free = [axis for axis in axes if isinstance(dimension(other, axis), str)]
-    return replace(meant, longest=_shape(other, sizes)[free[-1]]) if free else meant
+    return replace(meant, longest=shape_of(other, sizes)[free[-1]]) if free else meant
 
 
 def read_feeds(path: Path, inputs: Sequence[ir.Value]) -> Feeds:
@@ -166,15 +161,6 @@ def _element_type(value: ir.Value) -> ir.DataType | None:
     while isinstance(kind, ir.SequenceType):
         kind = kind.elem_type
     return kind.dtype if isinstance(kind, ir.TensorType) else None
-
-
-def _shape(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    shape = []
-    for axis in range(0 if value.shape is None else len(value.shape)):
-        dim = dimension(value, axis)
-        size = dim if isinstance(dim, int) else resolve(sizes, dim)
-        shape.append(1 if size is None else max(0, size))
-    return tuple(shape)
 
 
 def _draw(

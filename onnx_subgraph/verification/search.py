@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, elements_of, required_inputs
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
-from onnx_subgraph.verification.sizes import Likely, Sizes, assignments, baked, symbols
+from onnx_subgraph.verification.sizes import Likely, Sizes, assignments, baked, elements_of, moderate, symbols
 
 SECONDS = 60.0
 """The time limit of a search."""
@@ -28,6 +28,10 @@ def trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likel
     Then come sizes from the model's constants, for one dimension and for all but the batch. shapes: input → shape, as chosen by
     the user. Raises UsageError where one does not fit its input.
     """
+    yield from moderate(required_inputs(model), _trials(model, shapes, likely))
+
+
+def _trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likely) -> Iterator[Sizes]:
     inputs = required_inputs(model)
     start = next(assignments(inputs, shapes, likely))
     yield from assignments(inputs, shapes, likely)

@@ -12,7 +12,7 @@ import ast
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -50,6 +50,8 @@ LARGE = (128, 224, 64, 256, 512, 32, 77, 16, 8, 4, 2, 1)
 """Uniform sizes; those typical of applications come first."""
 USUAL = Likely({"batch": (1,), "image": (224, 224), "past": (128,), "length": (128, 64, 32)}, (1,), 1, LARGE)
 """Sizes typical of applications: one image, one text of some length."""
+MOST_ELEMENTS = 1 << 24
+"""The most elements of an input whose size is guessed. One size for all dimensions is too much where there are four or five."""
 
 
 def symbols(inputs: Sequence[ir.Value]) -> dict[str, str]:
@@ -95,6 +97,36 @@ def resolve(sizes: Mapping[str, int], name: str) -> int | None:
         return _value(ast.parse(sized(text, sizes), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # not an expression, or too deep
         return None
+
+
+def shape_of(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of an input with these sizes. A dimension of unknown size has 1."""
+    shape = []
+    for axis in range(0 if value.shape is None else len(value.shape)):
+        dim = dimension(value, axis)
+        size = dim if isinstance(dim, int) else resolve(sizes, dim)
+        shape.append(1 if size is None else max(0, size))
+    return tuple(shape)
+
+
+def elements_of(value: ir.Value, sizes: Mapping[str, int]) -> int:
+    """The number of elements of an input with these sizes."""
+    return math.prod(shape_of(value, sizes))
+
+
+def moderate(inputs: Sequence[ir.Value], guesses: Iterable[Sizes]) -> Iterator[Sizes]:
+    """The guesses that give no input more than `MOST_ELEMENTS`; the smallest one if there are none."""
+    smallest: tuple[int, Sizes] | None = None
+    found = False
+    for sizes in guesses:
+        largest = max((elements_of(value, sizes) for value in inputs), default=0)
+        if largest <= MOST_ELEMENTS:
+            found = True
+            yield sizes
+        elif smallest is None or largest < smallest[0]:
+            smallest = largest, sizes
+    if not found and smallest is not None:
+        yield smallest[1]
 
 
 def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], likely: Likely = FIRST) -> Iterator[Sizes]:

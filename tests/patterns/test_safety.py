@@ -489,3 +489,34 @@ def test_the_opset_is_raised_if_allowed(fused: Any, policy: str) -> None:
 def test_the_opset_is_not_raised_without_need(fused: Any) -> None:
     model = fused("agraph (float[2, 8] x) => (float[2, 8] y) { y = Neg(x) }", target="standard", opset="auto")
     assert model.result.opset_after == 17 and model.output.read_bytes() == model.source.read_bytes()
+
+
+def test_a_shift_that_may_be_larger_than_the_normalized_value_stays_outside(fused: Any) -> None:
+    """LayerNormalization gives the shape of x. In the loop, nothing says that the carried value has no larger one."""
+    result = fused(
+        """
+        g (float[batch, 3, 8] x, float[8] scale) => (float[a, b, c] y)
+            <int64 trips = {2}, bool on = {1}, int64[3] sizes = {2, 3, 8}> {
+            start = ConstantOfShape (sizes)
+            y = Loop (trips, on, start) <body = step (int64 i, bool going, float[?, ?, ?] carried)
+                => (bool same, float[?, ?, ?] next)
+                <int64[1] last = {-1}, float two = {2}, float eps = {1e-5}> {
+                same = Identity (going)
+                m = ReduceMean (x, last)
+                d = Sub (x, m)
+                p = Pow (d, two)
+                v = ReduceMean (p, last)
+                e = Add (v, eps)
+                s = Sqrt (e)
+                n = Div (d, s)
+                k = Mul (n, scale)
+                next = Add (k, carried)
+            }>
+        }
+    """,
+        version=18,
+    )
+    body = next(n for n in result.after.graph.node if n.op_type == "Loop").attribute[0].g
+    assert {"LayerNormalization", "Add"} <= {n.op_type for n in body.node}
+    assert not result.result.undone
+    result.agrees(x=np.random.default_rng(1).standard_normal((1, 3, 8)).astype(np.float32))

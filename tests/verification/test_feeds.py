@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.verification.feeds import draw_feeds, read_feeds
-from onnx_subgraph.verification.sizes import FIRST, SECOND, USUAL, assignments, resolve, symbols
+from onnx_subgraph.verification.search import trials
+from onnx_subgraph.verification.sizes import FIRST, MOST_ELEMENTS, SECOND, USUAL, assignments, elements_of, resolve, symbols
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -162,6 +163,22 @@ def test_equal_names_get_equal_sizes_and_different_names_different_ones() -> Non
         feeds = draw_feeds(m, sizes)
         assert feeds["x"].shape[0] == feeds["z"].shape[0]
         assert feeds["m"].shape[1] == feeds["x"].shape[1] + feeds["z"].shape[1]
+
+
+@pytest.mark.parametrize("rank", [4, 5, 6])
+def test_guessed_sizes_fit_into_memory(rank: int) -> None:
+    """One size of 512 for each of five dimensions would take 137 GB."""
+    dims = ", ".join("?" * rank)
+    m = model(f"g (float[{dims}] x) => (float[{dims}] y) {{ y = Relu(x) }}")
+    for likely in (FIRST, SECOND, USUAL):
+        tried = [elements_of(m.graph.inputs[0], sizes) for sizes in trials(m, {}, likely)]
+        assert len(tried) > 5
+        assert max(tried) <= MOST_ELEMENTS
+
+
+def test_a_shape_of_the_user_may_be_large() -> None:
+    m = model("g (float[?, ?, ?] x) => (float[?, ?, ?] y) { y = Relu(x) }")
+    assert [elements_of(m.graph.inputs[0], sizes) for sizes in trials(m, {"x": (1, 8192, 8192)}, FIRST)] == [8192**2]
 
 
 @pytest.mark.parametrize(("name", "size"), [("a", 3), ("a + b", 7), ("2*a", 6), ("b // 2", 2), ("b - 1", 3), ("a_plus_b", 7)])
