@@ -109,7 +109,8 @@ def read(path: Path) -> dict[str, Tuning]:
             f"{path}: can't be read: {error.strerror or error}", hint="check the path; --tune writes the file"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        said = str(error) if isinstance(error, ValueError) else "something is missing in it"
+        said = "something in it is of the wrong type" if isinstance(error, TypeError | AttributeError) else str(error)
+        said = f"{said} is missing" if isinstance(error, KeyError) else said
         raise UsageError(
             f"{path}: it is no file that --tune has written: {said}", hint="make it with --tune --tuned FILE"
         ) from error

@@ -105,7 +105,8 @@ class Maker:
                 yield (whole := self.make(f"by {coarse}", way, verified=True))
                 if whole.has_engines:
                     continue
-                part = Parts(self.truth, self.make("as it is", plain).path, coarse, name).within(accuracy, tell)
+                parts = Parts(self.truth, self.make("as it is", plain).path, coarse, name, self._options.shapes)
+                part = parts.within(accuracy, tell)
                 if part is not None:
                     what = f"by {coarse} for {part.nodes} of {part.of} nodes, and {name} for the others: {away(part.error)}"
                     way = replace(way, backend=f"{coarse};{name}", results=part.results)

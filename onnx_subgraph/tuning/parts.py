@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -51,13 +52,16 @@ class Part:
 class Parts:
     """Measures how the outputs change if a stretch of the model at `path` is computed by `coarse`, and the rest by `usual`.
 
-    coarse, usual: names of backends. truth: of the original.
+    coarse, usual: names of backends. truth: of the original. shapes: input → shape, as chosen by the user, for estimates of work.
     """
 
-    def __init__(self, truth: Truth, path: Path, coarse: str, usual: str) -> None:
+    def __init__(
+        self, truth: Truth, path: Path, coarse: str, usual: str, shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
         self._truth = truth
         self._path = path
         self._runners = runners_of((coarse, usual), isolated=None, runs=True)
+        self._shapes = shapes or {}
         self._model = load(path)
         infer_shapes(self._model)
         self._nodes = [node for node in self._model.graph if node.op_type != "Constant"]
@@ -91,7 +95,7 @@ class Parts:
     @cached_property
     def _done(self) -> list[float]:
         """The estimated time of the nodes before each node, and of all, in seconds."""
-        sizes = likely_sizes(self._model, {})
+        sizes = likely_sizes(self._model, self._shapes)
         return [0.0, *accumulate(work([node], self._model, sizes) for node in self._nodes)]
 
     @cached_property
