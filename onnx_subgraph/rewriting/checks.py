@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isnan
 
 import onnx_ir as ir
+from numpy import float32
 
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.match import Match
@@ -110,6 +112,24 @@ def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, siz
     outputs = [Operand(v.dtype or ir.DataType.UNDEFINED) if v.name else None for v in node.outputs]
     version = fragment.opset_imports.get(node.domain, 1)
     return provider.reason(node.op_type, node.domain, version, inputs, outputs, node.attributes.values())
+
+
+def check_attributes(fragment: Fragment) -> None:
+    """Refuse an attribute that loses digits: ONNX stores it in float32, and the operator computes in float64."""
+    for node in fragment.nodes:
+        if not any(value is not None and value.dtype == ir.DataType.DOUBLE for value in (*node.inputs, *node.outputs)):
+            continue
+        for attribute in node.attributes.values():
+            rounded = next((x for x in _floats(attribute) if float(float32(x)) != x and not isnan(x)), None)
+            if rounded is not None:
+                reason = f"{operator_of(node)} keeps {attribute.name} in float32, which is too coarse for {rounded:g} in float64"
+                raise Refused(reason, change="compute in float32")
+
+
+def _floats(attribute: ir.Attr) -> Sequence[float]:
+    if attribute.type == ir.AttributeType.FLOAT:
+        return (attribute.value,)
+    return attribute.value if attribute.type == ir.AttributeType.FLOATS else ()
 
 
 def check_overloads(fragment: Fragment, root: ir.Graph | ir.Function) -> None:

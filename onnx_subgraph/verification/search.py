@@ -32,6 +32,7 @@ def trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likel
 
 
 def _trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likely) -> Iterator[Sizes]:
+    """As `trials`, whatever the number of elements."""
     inputs = required_inputs(model)
     start = next(assignments(inputs, shapes, likely))
     yield from assignments(inputs, shapes, likely)

@@ -119,7 +119,8 @@ def moderate(inputs: Sequence[ir.Value], guesses: Iterable[Sizes]) -> Iterator[S
     smallest: tuple[int, Sizes] | None = None
     found = False
     for sizes in guesses:
-        largest = max((elements_of(value, sizes) for value in inputs), default=0)
+        every = known(inputs, sizes)
+        largest = max((elements_of(value, every) for value in inputs), default=0)
         if largest <= MOST_ELEMENTS:
             found = True
             yield sizes

@@ -520,3 +520,18 @@ def test_a_shift_that_may_be_larger_than_the_normalized_value_stays_outside(fuse
     assert {"LayerNormalization", "Add"} <= {n.op_type for n in body.node}
     assert not result.result.undone
     result.agrees(x=np.random.default_rng(1).standard_normal((1, 3, 8)).astype(np.float32))
+
+
+@pytest.mark.parametrize(("scale", "operator"), [(0.125, "com.microsoft.FusedMatMul"), (0.12625, "MatMul")])
+def test_a_scale_that_float32_rounds_stays_outside_a_product_in_float64(scale: float, operator: str, fused: Any) -> None:
+    """Attributes are float32."""
+    model = fused(f"""
+        g (double[2, 3, 4] a, double[2, 4, 5] b) => (double[2, 3, 5] y) <double scale = {{{scale}}}> {{
+            s = MatMul (a, b)
+            y = Mul (s, scale)
+        }}
+    """)
+    assert operator in model.operators
+    assert not model.result.undone
+    before, after = (_run(path, _drawn(model.before)) for path in (model.source, model.output))
+    np.testing.assert_allclose(after[0], before[0], rtol=1e-12)
