@@ -35,4 +35,4 @@ def _transposed(value: ir.Value) -> int:
 
 def is_of_shapes(node: ir.Node) -> bool:
     """Whether a node of the fragment only assembles a shape."""
-    return node.op_type == "Shape" or (node.op_type == "Concat" and node.outputs[0].dtype == ir.DataType.INT64)
+    return node.op_type == "Shape" or (node.op_type in ("Concat", "Gather") and node.outputs[0].dtype == ir.DataType.INT64)

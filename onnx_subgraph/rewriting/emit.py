@@ -267,6 +267,8 @@ class Emitter:
         arguments: list[Operand] = [self._argument(a) for a in term.arguments]
         if not operator.domain and operator.name in _REARRANGING and arguments and arguments[0] is None:
             return (None,)  # `Reshape(bias, [-1])` where there is no bias
+        if operator == Operator("Shape") and (part := self._part(keywords)) is not None:
+            return (self.fragment.sizes(self.settled(arguments[0], None), *part),)
         while arguments and arguments[-1] is None:
             arguments.pop()
         schema = self.schema(operator, (*(k for k, _ in keywords), *captured), len(arguments))
@@ -282,6 +284,12 @@ class Emitter:
             arguments += [None] * (index + 1 - len(arguments))
             arguments[index] = self.operand(keyword)
         return self._emit(operator, arguments, attributes, needed, schema)
+
+    def _part(self, keywords: list[tuple[str, Term]]) -> tuple[int, int] | None:
+        """The axes, from the first to before the last, whose sizes a call of Shape asks; None for all axes."""
+        given = {name: static(self._chosen(term), self._known) for name, term in keywords}
+        start, end = given.get("start", 0), given.get("end")
+        return (start, end) if isinstance(start, int) and isinstance(end, int) and 0 <= start < end else None
 
     def _emit(
         self,

@@ -25,6 +25,8 @@ from onnx_subgraph.rewriting.refused import Refused
 
 SMALL_BYTES = 4096
 """Constants up to this size are computed at once, and equal ones are shared. Larger ones are computed at serialization."""
+SHAPE_OF_PART = 15
+"""The opset since which Shape has `start` and `end`."""
 
 ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
 """The constant that a value of the graph holds, not yet read from disk, or None."""
@@ -105,6 +107,13 @@ class Fragment:
         self._pending.append(node)
         return tuple(values)
 
+    def sizes(self, value: ir.Value, start: int, end: int) -> ir.Value:
+        """The sizes of the axes from `start` to before `end`: a Shape node, before opset 15 with a Gather."""
+        if self.opset_imports.get("", 1) >= SHAPE_OF_PART:
+            return self.node("Shape", [value], [ir.AttrInt64("start", start), ir.AttrInt64("end", end)])[0]
+        whole = self.node("Shape", [value])[0]
+        return self.node("Gather", [whole, self.constant(np.arange(start, end))])[0]
+
     def infer(self) -> None:
         """Infer the dtype and shape of every value of the fragment from the stand-ins, where possible.
 
@@ -172,12 +181,7 @@ class Fragment:
                 for index, output in enumerate(node.outputs):
                     if output.name and (folded := _folded(node, tensors, output, index, self.opset_imports)) is not None:
                         self._become_constant(output, folded)
-            else:
-                continue
-            if not any(o.uses() or o in self.provides.values() for o in node.outputs):
-                for index in range(len(node.inputs)):
-                    node.replace_input_with(index, None)
-                self.nodes.remove(node)
+        self.drop_dead(self.provides.values())
         self._drop_unread()
 
     def simplify(self) -> None:
@@ -253,14 +257,25 @@ _SHAPED_LIKE = (("com.microsoft", "FusedConv", "Conv"), ("com.microsoft", "Fused
 
 
 def _sizes(node: ir.Node) -> list[int] | None:
-    """The result of a Shape node if all requested sizes are known, else None."""
+    """The result of a Shape node, or of a Gather from one, if all requested sizes are known, else None."""
+    dims = _dims(node)
+    if node.op_type == "Gather" and not (node.domain or node.attributes):
+        whole, indices = node.inputs[0], node.inputs[1]
+        shape = None if whole is None else whole.producer()
+        at = None if indices is None else indices.const_value
+        if shape is not None and at is not None and len(at.shape) == 1 and (every := _dims(shape)) is not None:
+            dims = [every[index] for index in at.numpy()]
+    known = [size for size in dims or () if isinstance(size, int)]
+    return known if dims is not None and len(known) == len(dims) else None
+
+
+def _dims(node: ir.Node) -> list[int | ir.SymbolicDim] | None:
+    """The dimensions that a Shape node returns; None if it is another node, or they are unknown."""
     source = node.inputs[0] if node.inputs else None
     if node.op_type != "Shape" or node.domain or source is None or source.shape is None:
         return None
     start, end = (node.attributes[name].as_int() if name in node.attributes else None for name in ("start", "end"))
-    sizes = list(source.shape)[start:end]
-    known = [size for size in sizes if isinstance(size, int)]
-    return known if len(known) == len(sizes) else None
+    return list(source.shape)[start:end]
 
 
 def _foldable(node: ir.Node) -> bool:

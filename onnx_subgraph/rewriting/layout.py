@@ -261,11 +261,10 @@ def _reshaped(emitter: Emitter, value: ir.Value, target: list[int | Copied] | No
     numbers = [size for size in static if isinstance(size, int)]
     if len(numbers) == len(static):
         return emitter.fragment.node("Reshape", [value, emitter.fragment.constant(np.array(numbers, np.int64))])[0]
-    emitter.schema(Operator("Shape"), ("start", "end"), 1)
     parts = [
         emitter.fragment.constant(np.array([size], np.int64))
         if isinstance(size, int)
-        else emitter.fragment.node("Shape", [value], [ir.AttrInt64("start", size.axis), ir.AttrInt64("end", size.axis + 1)])[0]
+        else emitter.fragment.sizes(value, size.axis, size.axis + 1)
         for size in static
     ]
     shape = emitter.fragment.node("Concat", parts, [ir.AttrInt64("axis", 0)])[0]

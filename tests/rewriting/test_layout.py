@@ -71,9 +71,11 @@ def test_dynamic_sizes_are_copied_and_one_is_left_open(draw: Callable[..., np.nd
         np.testing.assert_array_equal(run(model, {"x": x})[0], einops.rearrange(x, "b s (h d) -> b h s d", h=3))
 
 
-def test_two_dynamic_sizes_in_one_reshape_are_read_from_the_source(draw: Callable[..., np.ndarray]) -> None:
-    model, operators = emitted('y = rearrange(x, "a b c d -> d (a b) c")', ["A", "B", "C", "D"])
+@pytest.mark.parametrize("opset", [9, 14, 15])
+def test_two_dynamic_sizes_in_one_reshape_are_read_from_the_source(opset: int, draw: Callable[..., np.ndarray]) -> None:
+    model, operators = emitted('y = rearrange(x, "a b c d -> d (a b) c")', ["A", "B", "C", "D"], opset=opset)
     assert operators.count("Reshape") == 1
+    onnx.checker.check_model(model)
     x = draw(2, 3, 4, 5)
     np.testing.assert_array_equal(run(model, {"x": x})[0], einops.rearrange(x, "a b c d -> d (a b) c"))
 
@@ -125,6 +127,30 @@ def test_split_is_emitted_for_every_opset(opset: int, how: str, draw: Callable[.
     x = draw(3, 4)
     for found, expected in zip(run(model, {"x": x}), np.split(x, [2 if "parts" in how else 1], axis=-1), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("opset", [9, 14, 15])
+@pytest.mark.parametrize("ends", ["start=1, end=3", "end=2"])
+def test_some_sizes_of_a_shape_are_emitted_for_every_opset(opset: int, ends: str, draw: Callable[..., np.ndarray]) -> None:
+    model, operators = emitted(f"y = Shape(x, {ends})", ["A", 4, "C"], opset=opset)
+    assert operators == (["Shape"] if opset == 15 else ["Shape", "Gather"])
+    onnx.checker.check_model(model)
+    found = run(model, {"x": draw(3, 4, 5)})[0]
+    np.testing.assert_array_equal(found, [4, 5] if "start" in ends else [3, 4])
+
+
+@pytest.mark.parametrize("opset", [14, 15])
+def test_known_sizes_of_a_shape_are_a_constant(opset: int) -> None:
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["A", 4, 5]))
+    fragment = Fragment({"": opset}, lambda _: None)
+    emitter = Emitter(fragment, {"x": x}, {}, lookup_in({}, lambda _: None), lambda name: name == "y")
+    emitter.block(parse_assignments("y = Expand(x, Concat([2], Shape(x, start=1, end=3), axis=0))"))
+    fragment.provides["y"] = emitter.value_of("y")
+    fragment.infer()
+    fragment.fold()
+    (node,) = fragment.nodes
+    assert node.inputs[1] is not None and node.inputs[1].const_value is not None
+    assert node.inputs[1].const_value.numpy().tolist() == [2, 4, 5]
 
 
 @pytest.mark.parametrize(("opset", "inputs"), [(13, 1), (18, 2)])

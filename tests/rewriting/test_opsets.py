@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
@@ -40,3 +41,43 @@ def test_an_abandoned_opset_continues_where_the_later_one_fails(tmp_path: Path, 
     result = fuse(model, None, load_patterns(packs), options)
     assert result.opset_after == 17 and [r.op for r in result.rewrites] == ["LayerNormalization"] * 2
     assert searched.count(17) > 2, "once to find what is wanted, and then to the end"
+
+
+ATTENTION = """
+<ir_version: 8, opset_import: ["" : {opset}]>
+g (float[batch, length, 32] query, float[batch, length, 32] key, float[batch, length, 32] value, float[batch, 1, length, length] mask)
+    => (float[batch, length, 32] y)
+    <int64[4] split = {{0, 0, 4, 8}}, int64[3] join = {{0, 0, 32}}, float scale = {{0.35355338}}>
+{{
+    by_q = Reshape(query, split)
+    q = Transpose<perm=[0, 2, 1, 3]>(by_q)
+    by_k = Reshape(key, split)
+    k = Transpose<perm=[0, 2, 3, 1]>(by_k)
+    by_v = Reshape(value, split)
+    v = Transpose<perm=[0, 2, 1, 3]>(by_v)
+    s = MatMul(q, k)
+    scaled = Mul(s, scale)
+    masked = Add(scaled, mask)
+    p = Softmax<axis=-1>(masked)
+    o = MatMul(p, v)
+    back = Transpose<perm=[0, 2, 1, 3]>(o)
+    y = Reshape(back, join)
+}}"""
+"""Attention with a mask of dynamic size."""
+
+
+@pytest.mark.parametrize("opset", [13, 14])
+def test_attention_with_a_mask_needs_no_later_opset(tmp_path: Path, opset: int) -> None:
+    """MultiHeadAttention wants the mask for each length, so the replacement asks for sizes, as each opset gives them."""
+    onnx.save(onnx.parser.parse_model(ATTENTION.format(opset=opset)), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", tmp_path / "f.onnx", load_patterns(), Options(opset="keep", prefer="fusion"))
+    assert result.operators_after["com.microsoft.MultiHeadAttention"] == 1 and result.verdict.verdict == "equivalent"
+    onnx.checker.check_model(tmp_path / "f.onnx")
+
+
+def test_attention_is_raised_in_one_step(tmp_path: Path, searched: list[int]) -> None:
+    """At the model's own opset it shows that the standard's Attention would be faster, so no opset between is tried."""
+    onnx.save(onnx.parser.parse_model(ATTENTION.format(opset=14)), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(dry_run=True))
+    assert result.operators_after["Attention"] == 1
+    assert set(searched) == {14, 23}
