@@ -26,8 +26,8 @@ from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.equal_values import equal_values
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
-from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.function import ir_version
+from onnx_subgraph.rewriting.known import SMALL_BYTES
 from onnx_subgraph.rewriting.lines import matched_lines
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability

@@ -79,6 +79,11 @@ def plain(value: Known) -> object:
     return value
 
 
+def kind_of(kind: object) -> str:
+    """The name of an attribute's type, "FLOAT" or "INTS"."""
+    return str(kind).rpartition(".")[2].upper()
+
+
 def _number(term: Term, lookup: Lookup) -> float:
     value = static(term, lookup)
     number = plain(value) if value is not None else None

@@ -36,7 +36,7 @@ from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.operators import Formal, Schema, formal_at
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting import layout
-from onnx_subgraph.rewriting.attribute import Lookup, attribute, plain, static
+from onnx_subgraph.rewriting.attribute import Lookup, attribute, kind_of, plain, static
 from onnx_subgraph.rewriting.dtypes import declared, is_narrower, plainest, tensor_type
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.refused import Absent, Refused
@@ -278,7 +278,7 @@ class Emitter:
             if name in schema.attributes:
                 known = static(self._chosen(keyword), self._known)
                 if known is not None:
-                    attributes.append(attribute(name, _kind(schema.attributes[name].type), known))
+                    attributes.append(attribute(name, kind_of(schema.attributes[name].type), known))
                 continue
             index = formals[name]
             arguments += [None] * (index + 1 - len(arguments))
@@ -406,11 +406,6 @@ def _takes(schema: Schema, keywords: tuple[str, ...], arguments: int) -> bool:
         return False
     formals = {f.name for f in schema.inputs}
     return all(k in schema.attributes or k in formals for k in keywords)
-
-
-def _kind(kind: object) -> str:
-    """The name of an attribute's type, "FLOAT" or "INTS"."""
-    return str(kind).rpartition(".")[2].upper()
 
 
 def _arithmetic(operator: str, inverse: bool, a: Static | np.ndarray, b: Static | np.ndarray) -> np.ndarray:

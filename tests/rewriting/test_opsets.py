@@ -45,8 +45,8 @@ def test_an_abandoned_opset_continues_where_the_later_one_fails(tmp_path: Path, 
 
 ATTENTION = """
 <ir_version: 8, opset_import: ["" : {opset}]>
-g (float[batch, length, 32] query, float[batch, length, 32] key, float[batch, length, 32] value, float[batch, 1, length, length] mask)
-    => (float[batch, length, 32] y)
+g (float[batch, length, 32] query, float[batch, length, 32] key, float[batch, length, 32] value,
+    float[batch, 1, length, length] mask) => (float[batch, length, 32] y)
     <int64[4] split = {{0, 0, 4, 8}}, int64[3] join = {{0, 0, 32}}, float scale = {{0.35355338}}>
 {{
     by_q = Reshape(query, split)
