@@ -9,18 +9,26 @@ import onnx_ir as ir
 REPLACES = "onnx_subgraph.replaces"
 """Metadata key of a fused node: the names of the nodes that it replaced, as a JSON list."""
 
+RAISED = "onnx_subgraph.raised"
+"""Key in `Node.meta` of a node that stands for a part of another one while patterns are matched: the name of that node."""
+
 _EQUAL = "onnx_subgraph.equal"
 """Key in `Node.meta`, used only while a model is rewritten."""
 
 
 def label(node: ir.Node) -> str:
-    """The name of a node, else of its first named output, else its operator."""
-    return node.name or next((o.name for o in node.outputs if o.name), node.op_type)
+    """The name of a node, else of its first named output, else its operator. A part has the name of the whole."""
+    return node.meta.get(RAISED) or node.name or next((o.name for o in node.outputs if o.name), node.op_type)
 
 
 def is_made(node: ir.Node | None) -> bool:
     """Whether a replacement made the node; then it is not in the user's file."""
     return node is not None and REPLACES in node.metadata_props
+
+
+def keep_origin(node: ir.Node) -> None:
+    """Record where a part comes from in the file, because it stays in the model."""
+    node.metadata_props[REPLACES] = json.dumps([node.meta.pop(RAISED)], ensure_ascii=False)
 
 
 def stood_for(node: ir.Node) -> list[str]:

@@ -21,7 +21,7 @@ from onnx_subgraph.matching.failure import Failure, Kind, Said
 from onnx_subgraph.matching.lookthrough import guarded, is_float_cast
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum, walk
-from onnx_subgraph.matching.origin import is_made, stood_for
+from onnx_subgraph.matching.origin import is_made, label, stood_for
 from onnx_subgraph.matching.view import View, Virtual, is_plain_gemm
 from onnx_subgraph.model.dimension_names import outer
 from onnx_subgraph.model.gaps import DECLARE
@@ -235,7 +235,7 @@ def _change(pattern: Pattern, view: View, failure: Failure) -> str:
 
 def _name(node: ir.Node) -> str:
     """The name of a node in the user's file. For a node that a replacement made, the name of the last node it replaced."""
-    names = stood_for(node) if is_made(node) else [node.name or (node.outputs[0].name if node.outputs else "") or ""]
+    names = stood_for(node) if is_made(node) else [label(node)]
     return next((name for name in reversed(names) if name), "")
 
 

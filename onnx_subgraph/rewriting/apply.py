@@ -173,7 +173,8 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
     """Change the graph. Returns the rewrite and the nodes that it added."""
     fragment, match = planned.fragment, planned.match
     place, root = _place_of(match, outline), root_name(match)
-    names = [label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
+    gone = sorted(planned.removed, key=lambda n: outline.position[n])
+    names = list(dict.fromkeys(label(n) for n in gone if n.op_type != "Constant"))
     placed, replaced = _place_constants(planned, outline)
     identities, replaced = _identities_for_outputs(planned, replaced)
     nodes = [*placed, *fragment.nodes, *identities]

@@ -17,6 +17,7 @@ from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
+from onnx_subgraph.matching.origin import label
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
@@ -194,8 +195,7 @@ def _unless_inlined(refused: Refused, match: Match, loadability: Sequence[Loadab
 
 def root_name(match: Match) -> str:
     """The name of the last matched node, or of its result where the node has no name."""
-    node = match.nodes[-1]
-    return node.name or node.outputs[0].name or node.op_type
+    return label(match.nodes[-1])
 
 
 def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None], bool]]:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
@@ -21,6 +22,7 @@ from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting
+from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
@@ -128,9 +130,17 @@ class Rewriter:
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
             terms = [p for p in patterns if p.grow is None]
             is_last = patterns is self.patterns
+            if of_einsums := [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]:
+                made, not_made, _, _ = self._rounds(model, of_einsums, MOST_ROUNDS, allowed, record)
+                rewrites += made
+                skips += not_made
+            written = write_as_products(model)
             made, not_made, found, simplified = self._rounds(
                 model, terms, MOST_ROUNDS, allowed, record, simplifying=self.simplifying and is_last
             )
+            if written:
+                found = Found((), (), found.near_misses, found.given_up)  # they describe the current graph
+                put_back(model)
             rewrites += made
             skips += not_made
             if self._stops_early(skips):

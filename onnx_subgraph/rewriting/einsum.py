@@ -1,0 +1,168 @@
+"""Write each Einsum that is a matrix product as a MatMul while patterns are matched, and put back those that stay.
+
+A pattern says `query @ key`. Exporters of einsum write the same product as an Einsum, with the axes in any order. As a MatMul
+between Transposes and Reshapes it is matched like any other. An Einsum of which nothing was replaced returns as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.origin import RAISED, keep_origin
+from onnx_subgraph.model.nested import within
+from onnx_subgraph.model.surgery import remove, replace
+from onnx_subgraph.rewriting.equation import Dim, Step, UnknownShapeError, dims_of, product_of, steps_of
+
+_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
+_STEP = "onnx_subgraph.einsum_step"
+"""Key in `Node.meta` of a Transpose or Reshape beside the MatMul: its `Step`."""
+_WHOLE = "onnx_subgraph.einsum"
+"""Key in `Node.meta` of the MatMul: its `_Written`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An Einsum, and the steps before and after the MatMul that stands for it."""
+
+    einsum: ir.Node
+    swapped: bool
+    left: tuple[Step, ...]
+    right: tuple[Step, ...]
+    result: tuple[Step, ...]
+
+
+def write_as_products(model: ir.Model) -> bool:
+    """Write every Einsum that is a matrix product as a MatMul. Changes `model`. Returns whether there was one."""
+    found = [node for graph in _graphs(model) for node in graph if node.op_type == "Einsum" and not node.domain]
+    written = [_write(node) for node in found]
+    return any(written)
+
+
+def put_back(model: ir.Model) -> None:
+    """Restore every Einsum whose MatMul and steps are still there. Changes `model`."""
+    nodes = [node for graph in _graphs(model) for node in graph]
+    for node in nodes:
+        if isinstance(written := node.meta.get(_WHOLE), _Written):
+            _put_back(node, written)
+    for node in nodes:
+        if node.graph is not None and RAISED in node.meta:
+            keep_origin(node)
+
+
+def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    for owner in (model.graph, *(function.graph for function in model.functions.values())):
+        yield from within(owner)
+
+
+def _write(node: ir.Node) -> bool:
+    """Replace an Einsum by a MatMul, if it is a matrix product with known ranks. Returns whether it did."""
+    values, equation = list(node.inputs), node.attributes.get("equation")
+    if len(values) != 2 or equation is None or any(v is None or v.shape is None or v.dtype not in _FLOATS for v in values):
+        return False
+    first, second = (value for value in values if value is not None and value.shape is not None)
+    assert first.shape is not None and second.shape is not None
+    product = product_of(equation.as_string(), len(first.shape), len(second.shape))
+    if product is None:
+        return False
+    dims = dims_of(product, first.shape, second.shape, node.outputs[0].shape)
+    if dims is None:
+        return False
+    left, right = (second, first) if product.swapped else (first, second)
+    try:
+        before, between, after = steps_of(product, dims)
+    except UnknownShapeError:
+        return False
+    writing = _Writing(node)
+    factors = [
+        writing.steps(value, steps, name) for value, steps, name in zip((left, right), before, ("left", "right"), strict=True)
+    ]
+    made = ir.Node("", "MatMul", factors, name=node.name)
+    made.meta[_WHOLE] = _Written(_copy(node), product.swapped, *before, after)
+    value = writing.insert(made, "product", between)
+    replace(node.outputs[0], writing.steps(value, after, "result"))
+    remove(node)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """Inserts nodes in front of an Einsum, named after it."""
+
+    einsum: ir.Node
+
+    def steps(self, value: ir.Value, steps: Sequence[Step], part: str) -> ir.Value:
+        """The value after these steps."""
+        for number, step in enumerate(steps):
+            name = part if len(steps) == 1 else f"{part}_{number}"
+            shape = list(value.shape) if value.shape is not None else []
+            if step.operator == "Transpose":
+                made = ir.node("Transpose", [value], {"perm": step.numbers})
+                shape = [shape[axis] for axis in step.numbers]
+            else:
+                target = ir.node("Constant", [], {"value": ir.tensor(step.numbers, ir.DataType.INT64)})
+                sizes = self.insert(target, f"{name}_shape", [len(step.numbers)])
+                made = ir.node("Reshape", [value, sizes])
+                shape = [n if n > 0 else shape[i] if n == 0 else ir.SymbolicDim(None) for i, n in enumerate(step.numbers)]
+            made.meta[_STEP] = step
+            value = self.insert(made, name, shape)
+        return value
+
+    def insert(self, node: ir.Node, part: str, shape: Sequence[Dim]) -> ir.Value:
+        """Insert a node, and return its result, which has this shape."""
+        result = self.einsum.outputs[0]
+        named = f"{self.einsum.name or result.name}__{part}"
+        node.name = node.name or named
+        node.meta[RAISED] = self.einsum.name or result.name
+        value = node.outputs[0]
+        value.name, value.shape = f"{result.name}__{part}", ir.Shape(shape)
+        value.type = ir.TensorType(ir.DataType.INT64) if node.op_type == "Constant" else result.type or self.einsum.inputs[0].type  # type: ignore[union-attr]
+        assert isinstance(self.einsum.graph, ir.Graph)
+        self.einsum.graph.insert_before(self.einsum, node)
+        return value
+
+
+def _copy(node: ir.Node) -> ir.Node:
+    """A node like this one that reads nothing."""
+    attributes = [ir.Attr(a.name, a.type, a.value, doc_string=a.doc_string) for a in node.attributes.values()]
+    copied = ir.Node("", node.op_type, [None] * len(node.inputs), attributes, name=node.name, doc_string=node.doc_string)
+    copied.metadata_props.update(node.metadata_props)
+    copied.meta.update(node.meta)
+    return copied
+
+
+def _put_back(product: ir.Node, written: _Written) -> None:
+    """Replace a MatMul and its steps by the Einsum that it stands for, unless one of them was changed."""
+    factors = [_source(value, steps) for value, steps in zip(product.inputs, (written.left, written.right), strict=True)]
+    last = _last(product, written.result)
+    if last is None or any(factor is None for factor in factors):
+        return
+    einsum, graph = written.einsum, product.graph
+    assert isinstance(graph, ir.Graph)
+    for index, factor in enumerate(reversed(factors) if written.swapped else factors):
+        einsum.replace_input_with(index, factor)
+    graph.insert_before(product, einsum)
+    replace(last.outputs[0], einsum.outputs[0])
+    remove(last)
+
+
+def _source(value: ir.Value | None, steps: Sequence[Step]) -> ir.Value | None:
+    """The value before these steps; None where they are no longer there."""
+    for step in reversed(steps):
+        node = None if value is None else value.producer()
+        if node is None or node.meta.get(_STEP) != step:
+            return None
+        value = node.inputs[0]
+    return value
+
+
+def _last(node: ir.Node, steps: Sequence[Step]) -> ir.Node | None:
+    """The last of the steps after a node; None where they are no longer there, or an earlier one has another reader."""
+    for step in steps:
+        uses = tuple(node.outputs[0].uses())
+        if node.outputs[0].is_graph_output() or len(uses) != 1 or uses[0].node.meta.get(_STEP) != step:
+            return None
+        node = uses[0].node
+    return node

@@ -1,0 +1,174 @@
+"""Einsums as matrix products: the same numbers, found by every pattern, and put back exactly as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.language.library import Library
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.rewriting.einsum import put_back, write_as_products
+from onnx_subgraph.rewriting.equation import product_of
+from tests.rewriting.stage import run
+
+MODEL = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[{first}] a, float[{second}] b) => (float[{result}] y) {{ [sum] y = Einsum <equation = "{equation}"> (a, b) }}"""
+SIZES = {"b": 2, "c": 3, "i": 4, "j": 5, "k": 6, "l": 2, "m": 3, "n": 4}
+
+
+def read(text: str) -> ir.Model:
+    model = ir.from_onnx_text(text)
+    infer_shapes(model)
+    return model
+
+
+def operators(model: ir.Model) -> list[str]:
+    return [node.op_type for node in model.graph if node.op_type != "Constant"]
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load_patterns()
+
+
+@st.composite
+def products(draw: st.DrawFn) -> tuple[str, str, str]:
+    """The axes of two operands and of a product of them, in any order."""
+    batch, inner = draw(st.sampled_from(["", "b", "bc"])), draw(st.sampled_from(["k", "kl"]))
+    rows, columns = draw(st.sampled_from(["i", "ij"])), draw(st.sampled_from(["m", "mn"]))
+
+    def shuffled(letters: str) -> str:
+        return "".join(draw(st.permutations(letters)))
+
+    return shuffled(batch + rows + inner), shuffled(batch + inner + columns), shuffled(batch + rows + columns)
+
+
+@given(products(), st.sets(st.sampled_from(sorted(SIZES))))
+def test_a_product_computes_the_einsum_and_is_put_back(letters: tuple[str, str, str], dynamic: set[str]) -> None:
+    first, second, result = letters
+    equation = f"{first},{second}->{result}"
+    shapes = [", ".join(f"d{c}" if c in dynamic else str(SIZES[c]) for c in side) for side in letters]
+    model = read(MODEL.format(first=shapes[0], second=shapes[1], result=shapes[2], equation=equation))
+    before = ir.to_proto(model).SerializeToString()
+    a, b = (np.arange(np.prod([SIZES[c] for c in side])).reshape([SIZES[c] for c in side]) for side in letters[:2])
+    feeds = {"a": (a % 7).astype(np.float32), "b": (b % 5).astype(np.float32)}
+    if write_as_products(model):
+        assert "MatMul" in operators(model) and "Einsum" not in operators(model)
+        (found,) = run(ir.to_proto(model), feeds)
+        np.testing.assert_array_equal(found, np.einsum(equation, feeds["a"], feeds["b"]))
+        infer_shapes(model)  # finds no contradiction
+        put_back(model)
+    else:
+        assert dynamic
+    assert ir.to_proto(model).SerializeToString() == before
+
+
+@pytest.mark.parametrize(
+    ("equation", "first", "second", "result"),
+    [
+        ("...ik,...jk->...ij", "2, 3, 4, 5", "3, 6, 5", "2, 3, 4, 6"),  # the second has fewer axes
+        ("b...k,bkm->b...m", "2, 3, 4, 5", "2, 5, 6", "2, 3, 4, 6"),
+        ("ik,kj", "4, 5", "5, 6", "4, 6"),
+        ("...ik,...jk->...ij", "2, 1, 4, 5", "1, 3, 6, 5", "2, 3, 4, 6"),
+    ],
+)
+def test_an_ellipsis_and_an_equation_without_result(
+    equation: str, first: str, second: str, result: str, draw: Callable[..., np.ndarray]
+) -> None:
+    model = read(MODEL.format(first=first, second=second, result=result, equation=equation))
+    feeds = {name: draw(*map(int, shape.split(","))) for name, shape in (("a", first), ("b", second))}
+    assert write_as_products(model)
+    np.testing.assert_allclose(
+        run(ir.to_proto(model), feeds)[0], np.einsum(equation, feeds["a"], feeds["b"]), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("equation", "ranks"),
+    [
+        ("ij,jk->k", (2, 2)),  # i is summed in one operand alone
+        ("iik,kj->ij", (3, 2)),  # a diagonal
+        ("bk,bk->b", (2, 2)),  # factors would be vectors
+        ("ij,j->i", (2, 1)),
+        ("i,j->ij", (1, 1)),  # no axis is summed
+        ("bi,bj->bij", (2, 2)),
+        ("ij,jk,kl->il", (2, 2)),
+        ("ij->ji", (2, 2)),
+        ("ik,kj->ij->", (2, 2)),
+        ("ik,kj->ij", (3, 2)),  # not the rank of the operand
+        ("i1,1j->ij", (2, 2)),
+    ],
+)
+def test_other_equations_are_no_product(equation: str, ranks: tuple[int, int]) -> None:
+    assert product_of(equation, *ranks) is None
+
+
+def test_a_summed_axis_that_broadcasts_stays_an_einsum() -> None:
+    model = read(MODEL.format(first="2, 1", second="3, 4", result="2, 4", equation="ik,kj->ij"))
+    assert not write_as_products(model)
+
+
+LAYER = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, s, 32] x, float[n, t, 32] z) => (float[n, s, 32] y, float[n, s, t] between)
+  <int64[4] apart = {0, 0, 4, 8}, int64[3] flat = {0, 0, 32}, float half = {0.5}, float scale = {0.35355338}> {
+    half_x = Mul(x, half)
+    relu = Relu(half_x)
+    q = Reshape(relu, apart)
+    k = Reshape(z, apart)
+    [scores] raw = Einsum <equation = "bihd,bjhd->bhij"> (q, k)
+    scaled = Mul(raw, scale)
+    p = Softmax <axis = -1> (scaled)
+    [values] o = Einsum <equation = "bhij,bjhd->bihd"> (p, k)
+    y = Reshape(o, flat)
+    [other] between = Einsum <equation = "bid,bjd->bij"> (x, z)
+  }"""
+"""Attention as einsums, and an Einsum that nothing fuses."""
+
+
+def test_attention_of_einsums_is_fused_and_named_as_in_the_file(library: Library, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(LAYER), tmp_path / "model.onnx")
+    options = Options(prefer="fusion", skip=("fused-matmul",))
+    result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", library, options)
+    (attention,) = [rewrite for rewrite in result.rewrites if rewrite.pattern == "multi-head-attention"]
+    assert {"scores", "values"} < set(attention.replaces) and not any("__" in name for name in attention.replaces)
+    assert result.verdict.verdict == "equivalent"
+    (kept,) = [node for node in onnx.load(tmp_path / "fused.onnx").graph.node if node.op_type == "Einsum"]
+    assert (kept.name, list(kept.input), list(kept.output)) == ("other", ["x", "z"], ["between"])
+
+
+def test_a_model_in_which_nothing_is_fused_is_copied(library: Library, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(MODEL.format(first="2, 3", second="3, 4", result="2, 4", equation="ik,kj->ij")), model)
+    result = fuse(model, tmp_path / "fused.onnx", library, Options())
+    assert result.unchanged and (tmp_path / "fused.onnx").read_bytes() == model.read_bytes()
+
+
+OWN = """id: own-sum
+summary: Scores of positive operands
+match: |
+  y = Einsum(Relu(a), b, equation="bihd,bjhd->bhij")
+replace:
+  standard: |
+    y = Einsum(Max(a, 0.0), b, equation="bihd,bjhd->bhij")
+example: {a: "float32[2, 3, 4, 8]", b: "float32[2, 3, 4, 8]"}
+"""
+
+
+def test_a_pattern_of_the_user_can_name_an_einsum(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, s, 4, 8] x, float[n, t, 4, 8] z) => (float[n, 4, s, t] y) {
+      r = Relu(x)
+      y = Einsum <equation = "bihd,bjhd->bhij"> (r, z) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    (tmp_path / "own_sum.yaml").write_text(OWN)
+    library = load_patterns((tmp_path / "own_sum.yaml",))
+    result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
+    assert "own-sum" in {rewrite.pattern for rewrite in result.rewrites}
