@@ -154,10 +154,10 @@ def test_a_model_in_which_nothing_is_fused_is_copied(library: Library, tmp_path:
 OWN = """id: own-sum
 summary: Scores of positive operands
 match: |
-  y = Einsum(Relu(a), b, equation="bihd,bjhd->bhij")
+  y = Einsum(Relu(Relu(a)), b, equation="bihd,bjhd->bhij")
 replace:
   standard: |
-    y = Einsum(Max(a, 0.0), b, equation="bihd,bjhd->bhij")
+    y = Einsum(Relu(a), b, equation="bihd,bjhd->bhij")
 example: {a: "float32[2, 3, 4, 8]", b: "float32[2, 3, 4, 8]"}
 """
 
@@ -165,7 +165,8 @@ example: {a: "float32[2, 3, 4, 8]", b: "float32[2, 3, 4, 8]"}
 def test_a_pattern_of_the_user_can_name_an_einsum(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, s, 4, 8] x, float[n, t, 4, 8] z) => (float[n, 4, s, t] y) {
-      r = Relu(x)
+      q = Relu(x)
+      r = Relu(q)
       y = Einsum <equation = "bihd,bjhd->bhij"> (r, z) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     (tmp_path / "own_sum.yaml").write_text(OWN)
