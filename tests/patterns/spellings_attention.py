@@ -747,6 +747,67 @@ def summed() -> Variants:
             ),
         )
 
+    def in_order(t: Text, scores: str, result: str, *, transposed: bool = False) -> str:
+        return joined(
+            t,
+            write(
+                t, by_heads(t, "query"), by_heads(t, "key", transposed=transposed), by_heads(t, "value"), scores, result, "q k"
+            ),
+        )
+
+    for letters, transposed in (
+        ("bhid,bhjd->bhij bhij,bhjd->bhid", False),
+        ("bhid,bhdj->bhij bhij,bhjd->bhid", True),
+        ("...id,...jd->...ij ...ij,...jd->...id", False),
+    ):
+        scores, result = letters.split()
+        yield f"b h s d, {scores}", QKV, OUT, lambda t, s=scores, r=result, k=transposed: in_order(t, s, r, transposed=k)
+
+    def as_one(t: Text) -> str:
+        q, k, v = (t.call("Reshape", by_heads(t, x), t.integers(-1, 6, 4)) for x in ("query", "key", "value"))
+        result = write(t, q, k, v, "bid,bjd->bij", "bij,bjd->bid", "q k")
+        return joined(t, t.call("Reshape", result, t.integers(-1, 2, 6, 4)))
+
+    fixed = ", ".join(f"float[b, 6, 8] {x}" for x in ("query", "key", "value"))
+    yield "(b h) s d, as in latent diffusion", fixed, "float[b, 6, 8] y", as_one
+
+    def channels_first(t: Text, order: str) -> str:
+        q, k = (t.call("Reshape", t.call("Mul", x, 0.7071), t.integers(-1, 4, 6)) for x in ("query", "key"))
+        v = t.call("Reshape", "value", t.integers(-1, 4, 6))
+        p = t.call("Softmax", t.call("Einsum", q, k, equation="bct,bcs->bts"), axis=-1)
+        pair, equation = ((p, v), "bts,bcs->bct") if order == "weights first" else ((v, p), "bcs,bts->bct")
+        return t.call("Reshape", t.call("Einsum", *pair, equation=equation), t.integers(-1, 8, 6))
+
+    turned = ", ".join(f"float[b, 8, 6] {x}" for x in ("query", "key", "value"))
+    for order in ("weights first", "values first"):
+        name = f"(b h) d s, as in guided diffusion, {order}"
+        yield name, turned, "float[b, 8, 6] y", lambda t, o=order: channels_first(t, o)
+
+
+def unheaded() -> Variants:
+    """Attention without heads: non-local blocks, and the attention of autoencoders."""
+    rows = "float[b, s, 8] query, float[b, t, 8] key, float[b, t, 4] value"
+
+    def write(t: Text, key: str, mask: str = "") -> str:
+        s = t.call("Mul", t.call("MatMul", "query", key), 0.35355338)
+        return weighted(t, t.call("Add", s, mask) if mask else s, "value")
+
+    def transposed(t: Text, x: str) -> str:
+        return t.call("Transpose", x, perm=[0, 2, 1])
+
+    yield "plain", rows, "float[b, s, 4] y", lambda t: write(t, transposed(t, "key"))
+    for shape in ("b, s, t", "1, s, t", "b, 1, t", "s, t"):
+        masked = f"{rows}, float[{shape}] mask"
+        yield f"a mask [{shape}]", masked, "float[b, s, 4] y", lambda t: write(t, transposed(t, "key"), "mask")
+    columns = "float[b, s, 8] query, float[b, 8, t] key, float[b, t, 4] value"
+    yield "keys by columns", columns, "float[b, s, 4] y", lambda t: write(t, "key")
+
+    def values_first(t: Text) -> str:
+        p = t.call("Softmax", t.call("Mul", t.call("MatMul", "query", "key"), 0.35355338), axis=-1)
+        return t.call("MatMul", "value", transposed(t, p))
+
+    yield "values times weights", columns.replace("t, 4", "4, t"), "float[b, 4, s] y", values_first
+
 
 def angles(t: Text) -> str:
     """The angles [1, s, 2] of positions from 0, for two frequencies."""
@@ -880,6 +941,7 @@ FAMILIES: Mapping[str, Callable[[], Variants]] = {
     "soft caps": capped,
     "layout": arranged,
     "Einsum": summed,
+    "no heads": unheaded,
     "rotary embeddings": rotated,
     "rotated queries and keys": attention_of_rotated,
 }
