@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from image_networks import STYLES, image_network
+
 if TYPE_CHECKING:
     import torch
 
@@ -112,7 +114,8 @@ VISION: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "beit": ("BeitConfig", {**IMAGE, "use_relative_position_bias": True}),
     "deit": ("DeiTConfig", IMAGE),
     "dinov2": ("Dinov2Config", {**IMAGE, "mlp_ratio": 2}),
-    "maxvit": ("GridAttention", {}),
+    "maxvit": ("image_network", {"style": "grid"}),
+    **{style.replace("_", " "): ("image_network", {"style": style}) for style in STYLES},
     "siglip_vision": ("SiglipVisionConfig", IMAGE),
     "swinv2": (
         "Swinv2Config",
@@ -226,8 +229,8 @@ def _network(kind: str, name: str) -> torch.nn.Module:
 
     torch.manual_seed(0)
     made, config = KINDS[kind].networks[name]
-    if made == "GridAttention":
-        return _grid_attention().eval()
+    if made == "image_network":
+        return image_network(**config).eval()
     return getattr(transformers, KINDS[kind].loader).from_config(getattr(transformers, made)(**config)).eval()
 
 
@@ -256,42 +259,6 @@ def _with_cache(named: dict[str, torch.Tensor]) -> dict[str, Any]:
         "past_key_values": EncoderDecoderCache(caches["past"], caches["encoder"]),
         "encoder_outputs": BaseModelOutput(last_hidden_state=states),
     }
-
-
-def _grid_attention() -> torch.nn.Module:
-    """Attention within the windows and along the grid of an image, as in MaxViT (Tu et al. 2022, arXiv 2204.01697)."""
-    import torch
-
-    class Attention(torch.nn.Module):
-        def __init__(self, *, grid: bool) -> None:
-            super().__init__()
-            self.grid = grid
-            self.norm = torch.nn.LayerNorm(32)
-            self.qkv, self.projection = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
-            self.bias = torch.nn.Parameter(torch.randn(2, 16, 16) * 0.1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            batch = x.shape[0]
-            if self.grid:
-                windows = x.reshape(batch, 4, 2, 4, 2, 32).permute(0, 2, 4, 1, 3, 5)
-            else:
-                windows = x.reshape(batch, 2, 4, 2, 4, 32).permute(0, 1, 3, 2, 4, 5)
-            q, k, v = self.qkv(self.norm(windows)).reshape(-1, 16, 3, 2, 16).permute(2, 0, 3, 1, 4).unbind(0)
-            weights = torch.softmax(q @ k.transpose(-2, -1) * 0.25 + self.bias, dim=-1)
-            mixed = self.projection((weights @ v).transpose(1, 2).reshape(-1, 16, 32)).reshape(batch, 2, 2, 4, 4, 32)
-            order = (0, 3, 1, 4, 2, 5) if self.grid else (0, 1, 3, 2, 4, 5)
-            return x + mixed.permute(*order).reshape(batch, 8, 8, 32)
-
-    class Network(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem = torch.nn.Conv2d(3, 32, 4, stride=4)
-            self.layers = torch.nn.Sequential(Attention(grid=False), Attention(grid=True))
-
-        def forward(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor]:
-            return (self.layers(self.stem(pixel_values).permute(0, 2, 3, 1)),)
-
-    return Network()
 
 
 @contextmanager
