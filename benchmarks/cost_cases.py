@@ -317,7 +317,7 @@ GATES = (
         dtypes=("float",),
     ),
     Case(
-        ("scalar-affine",),
+        ("channel-affine",),
         "($T[$b,$C,$s,$s] x) => ($T[$b,$C,$s,$s] y) <$T a = {1.3}, $T b = {0.2}> { p = Mul(x, a) y = Add(p, b) }",
         IMAGES,
         dtypes=("float",),

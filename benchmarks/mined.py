@@ -22,7 +22,7 @@ PAGE = Path(__file__).with_suffix(".md")
 SHOWN, WIDTH = 10, 120
 BECAME = (
     "Three units became patterns: `residual-gate` (x · z + x, in PP-OCR's detectors), `pooled-maximum` (a maximum with a number "
-    "before a max pooling) and `scalar-affine` (a · x + b of an image, if no convolution can absorb it). The last is still "
+    "before a max pooling) and `channel-affine` (a · x + b of an image, if no convolution can absorb it). The last is still "
     "listed, since patterns of the group `linear` do not end a unit. At their sites they take 0.62, 0.77 and 0.64 of the time "
     "([operator_costs.md](operator_costs.md)). Most of the rest are features of speech (masked normalization, windows, powers), "
     "for which onnxruntime has no operator."
