@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
-from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, values
+from onnx_subgraph.model.shapes import DECLARED, infer_shapes, proved_only, same_dim, same_shape, values
 from onnx_subgraph.model.surgery import remove, replace, sweep
 
 LARGEST = 1024
@@ -108,6 +108,8 @@ class _Pass:
             source = self._constants.see_through(output)
             if source is not output and self._bypass(node, output, source):
                 return
+        if node.op_type in ("Reshape", "Unsqueeze") and self._keep_axes(node):
+            return
         if node.op_type == "Reshape":
             self._fix_target(node)
 
@@ -182,13 +184,42 @@ class _Pass:
         self._counts["passed"] += 1
         return True
 
+    def _keep_axes(self, node: ir.Node) -> bool:
+        """Let a reduction keep its axes, if this node alone reads it and puts them back. Returns whether it did."""
+        source, result = node.inputs[0], node.outputs[0]
+        reduction = None if source is None else source.producer()
+        if source is None or reduction is None or reduction.domain or not reduction.op_type.startswith("Reduce"):
+            return False
+        if len(source.uses()) != 1 or source.is_graph_output() or reduction.graph is not node.graph:
+            return False
+        kept = self._kept(reduction)
+        if kept is None or not same_shape(kept, result):
+            return False
+        reduction.attributes["keepdims"] = ir.AttrInt64("keepdims", 1)
+        source.shape = kept
+        source.meta.pop(DECLARED, None)
+        return self._bypass(node, result, source)
+
+    def _kept(self, reduction: ir.Node) -> ir.Shape | None:
+        """The shape of a reduction if it kept its axes; None where it does, or its axes are not known."""
+        operand, keeps, axes = reduction.inputs[0], reduction.attributes.get("keepdims"), reduction.attributes.get("axes")
+        if operand is None or operand.shape is None or keeps is None or keeps.is_ref() or keeps.as_int():
+            return None
+        given = None if len(reduction.inputs) < 2 else reduction.inputs[1]
+        array = None if given is None else self._constants.array(given)
+        numbers = axes.as_ints() if axes is not None and not axes.is_ref() else [] if array is None else array.tolist()
+        if not numbers:
+            return None
+        gone = {number % len(operand.shape) for number in numbers}
+        return ir.Shape(1 if axis in gone else dim for axis, dim in enumerate(operand.shape))
+
     def _fix_target(self, node: ir.Node) -> None:
         """Give a Reshape a constant shape if at most one dimension is unknown, or each unknown one equals the operand's."""
         source, target = node.inputs[0], node.inputs[1]
-        if source is None or target is None or self._constants.is_constant(target) or "allowzero" in node.attributes:
+        if source is None or target is None or self._constants.is_constant(target):
             return
-        numbers = _target(source.shape, node.outputs[0].shape)
-        if numbers is None:
+        numbers, allows_zero = _target(source.shape, node.outputs[0].shape), node.attributes.get("allowzero")
+        if numbers is None or (0 in numbers and allows_zero is not None and (allows_zero.is_ref() or allows_zero.as_int())):
             return
         tensor = ir.tensor(np.array(numbers, np.int64))
         made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or node.outputs[0].name}_shape")

@@ -49,6 +49,7 @@ zero = Constant<value = int64[1] {0}>()
 one = Constant<value = int64[1] {1}>()
 two = Constant<value = int64[1] {2}>()
 """
+AXIS = "zero = Constant<value = int64[1] {0}>() two = Constant<value = int64[1] {2}>()\n"
 CASES = {
     "the size of a known axis": (SHAPES + "c = Gather(s, one) f = Cast<to = 1>(c) y = Mul(x, f)", {"Mul": 1}),
     "a Reshape to what one unknown dimension leaves": (
@@ -59,6 +60,20 @@ CASES = {
     "a Cast to the type that is there": ("c = Cast<to = 1>(x) y = Relu(c)", {"Relu": 1}),
     "an Identity in front of an output": ("r = Relu(x) y = Identity(r)", {"Relu": 1}),
     "a Pad by nothing": ("p = Constant<value = int64[6] {0, 0, 0, 0, 0, 0}>() q = Pad(x, p) y = Relu(q)", {"Relu": 1}),
+    "axes of a mean that come back": (
+        "a = Constant<value = int64[1] {2}>() r = ReduceMean<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, a) y = Sub(x, t)",
+        {"ReduceMean": 1, "Sub": 1},
+    ),
+    "axes of a mean that come back by its own sizes": (
+        """one = Constant<value = int64[1] {1}>() r = ReduceMean<axes = [2], keepdims = 0>(x) q = Shape(r)
+        t = Concat<axis = 0>(q, one) b = Reshape<allowzero = 0>(r, t) y = Sub(x, b)""",
+        {"ReduceMean": 1, "Sub": 1},
+    ),
+    "axes of a sum that a Reshape gives back": (
+        SHAPES + "a = Constant<value = int64[2] {-1, 1}>() r = ReduceSum<keepdims = 0>(x, a) "
+        "n = Gather(s, zero) t = Concat<axis = 0>(n, one, one) b = Reshape(r, t) y = Sub(x, b)",
+        {"ReduceSum": 1, "Sub": 1},
+    ),
     "an If of the rank": (
         """s = Shape(x) r = Size(s) three = Constant<value = int64 {3}>() is = Equal(r, three)
         y = If(is) <then_branch = a () => (float[A, B, C] t) { t = Relu(x) },
@@ -93,10 +108,19 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
     [
         SHAPES + "n = Gather(s, zero) f = Cast<to = 1>(n) y = Mul(x, f)",
         SHAPES + "n = Gather(s, zero) t = Concat<axis = 0>(n, n, two) y = Reshape(x, t)",
+        AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, zero) y = Relu(t)",
+        AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, two) u = Softmax(r) y = Mul(t, u)",
         "c = Cast<to = 10>(x) d = Cast<to = 1>(c) y = Relu(d)",
         "a = Constant<value = float {0.1}>() b = Constant<value = float {0.2}>() c = Exp(a) d = Mul(b, c) y = Mul(x, d)",
     ],
-    ids=["a free size", "two free sizes in other places", "a Cast that rounds", "arithmetic on floats"],
+    ids=[
+        "a free size",
+        "two free sizes in other places",
+        "another axis",
+        "a reduction with another reader",
+        "a Cast that rounds",
+        "arithmetic on floats",
+    ],
 )
 def test_unknown_or_differently_rounded_values_stay(body: str) -> None:
     proto = parsed(body)
