@@ -8,7 +8,7 @@ node all.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -155,19 +155,46 @@ def _is_layout(term: Term) -> bool:
 
 def size(block: Block) -> int:
     """The number of operators in the smallest graph that `block` matches."""
-    return sum(_size(assignment.term) for assignment in block)
+    return _least(frozenset(range(len(block.assignments))) - _read(block), block)
 
 
-def _size(term: Term) -> int:
+def _read(block: Block) -> set[int]:
+    """The lines that another line reads."""
+    return {line for term in (a.term for a in block) for line in _lines(block, walk(term))}
+
+
+def _lines(block: Block, terms: Iterable[Term]) -> set[int]:
+    """The lines whose names these terms are."""
+    names = {term.name for term in terms if isinstance(term, Variable)}
+    return {line for line, assignment in enumerate(block.assignments) if names.intersection(assignment.names)}
+
+
+def _least(lines: frozenset[int], block: Block) -> int:
+    """The number of operators that these lines and the lines behind them have, with the smallest of all alternatives."""
+    needed, waiting, total = set(lines), list(lines), 0
+    while waiting:
+        operators, read = _smallest(block.assignments[waiting.pop()].term, block)
+        total += operators
+        waiting += read - needed
+        needed |= read
+    return total
+
+
+def _smallest(term: Term, block: Block) -> tuple[int, set[int]]:
+    """The operators of a term and the lines that it reads, with the smallest of all alternatives."""
     match term:
         case Either(alternatives=alternatives):
-            return min(map(_size, alternatives))
+            each = [_smallest(alternative, block) for alternative in alternatives]
+            return min(each, key=lambda one: one[0] + _least(frozenset(one[1]), block))
         case Chain(items=items):
-            return max(0, sum(not is_optional(t) for t, _ in items) - 1) + sum(map(_size, children(term)))
+            inside = [t for t, _ in items if not is_optional(t)]
+            own = max(0, len(inside) - 1)
         case Apply() | Rearrange():
-            return 1 + sum(map(_size, children(term)))
+            inside, own = list(children(term)), 1
         case _:
-            return 0
+            return 0, _lines(block, [term])
+    each = [_smallest(child, block) for child in inside]
+    return own + sum(operators for operators, _ in each), set().union(*(lines for _, lines in each))
 
 
 def _is_near_number(miss: NearMiss) -> bool:
