@@ -137,10 +137,11 @@ def _redirect(
     same = next((v for v in (*early, *provided) if same_shape(v.shape, value.shape)), None)
     if same is not None:
         return Redirect(reader, index, same)
-    if reader.op_type == "Size" or reader.attributes or reader.outputs[0].is_graph_output():
+    if reader.op_type == "Size" or reader.outputs[0].is_graph_output():
         return None
+    start, end = (reader.attributes[name].as_int() if name in reader.attributes else None for name in ("start", "end"))
     sources: list[int | tuple[ir.Value, int]] = []
-    for dim in value.shape:
+    for dim in list(value.shape)[start:end]:
         source = dim if isinstance(dim, int) else _source(dim, early)
         if source is None:
             return None

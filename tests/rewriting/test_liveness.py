@@ -110,19 +110,20 @@ def test_a_shape_of_a_removed_value_is_read_elsewhere() -> None:
     assert shape.inputs[0] is model.graph.inputs[0]
 
 
-def test_a_shape_is_computed_from_remaining_values() -> None:
+@pytest.mark.parametrize("part", ["", " <start = 0>", " <start = 1>", " <end = -1>"])
+def test_a_shape_is_computed_from_remaining_values(part: str) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, S] x, float[S, M] w) => (float[N, M] y, int64[k] t) <int64[1] k = {0}>
     {
       a = MatMul(x, w)
       b = Transpose(a)
-      s = Shape(b)
+      s = Shape PART (b)
       t = Add(s, k)
       c = Transpose(b)
       y = Relu(c)
     }"""
     plain = pattern("y = Relu(x @ w)", example='{x: "float32[2, 8]", w: "float32[8, 3]"}', onnxruntime="y = Relu(x @ w)")
-    model = read(text)
+    model = read(text.replace("PART", part))
     before = ir.to_proto(model)
     rewrites, skips = applied(model, by_hand(model, plain, "a b c y", x="x", w="w", y="y"))
     assert rewrites and not skips
