@@ -817,6 +817,56 @@ def angles(t: Text) -> str:
     return t.call("Mul", t.call("Unsqueeze", places, t.integers(0, 2)), "frequencies")
 
 
+def halves(t: Text, x: str, how: str, size: int = 4) -> tuple[str, str]:
+    if how == "Split":
+        name = f"h{next(t.names)}"
+        t.lines.append(f"{name}a, {name}b = Split <axis = -1> ({x}, {t.integers(size // 2, size // 2)})")
+        return f"{name}a", f"{name}b"
+    low = t.call("Slice", x, t.integers(0), t.integers(size // 2), t.integers(-1))
+    return low, t.call("Slice", x, t.integers(size // 2), t.integers(2**63 - 1), t.integers(3))
+
+
+def turned(t: Text, x: str, cos: str, sin: str, how: str) -> str:
+    """x cos + (-x₂, x₁) sin."""
+    low, high = halves(t, x, how)
+    half = t.call("Concat", t.call("Neg", high), low, axis=-1)
+    products = t.call("Mul", x, cos), t.call("Mul", half, sin)
+    return t.call("Add", *products) if how == "Split" else t.call("Add", *reversed(products))
+
+
+def rotated_by_rows() -> Variants:
+    """Rotary embeddings with angles for each row and element, which are the same for all heads."""
+
+    def of_rows(t: Text, how: str) -> str:
+        """Angles [s, 4], as broadcast over batch and heads."""
+        freqs = t.call("Squeeze", angles(t), t.integers(0))
+        both = t.call("Concat", freqs, freqs, axis=-1)
+        return joined(t, turned(t, by_heads(t, "query"), t.call("Cos", both), t.call("Sin", both), how))
+
+    for how in ("Split", "Slice"):
+        yield f"halves of rows of angles, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: of_rows(t, h)
+
+    def in_pairs(t: Text, how: str) -> str:
+        """Neighbours as the last axis of [b, 2, s, 2, 2], and angles [s, 4] that are repeated, as in rotary-embedding-torch."""
+        freqs = t.call("Unsqueeze", t.call("Squeeze", angles(t), t.integers(0)), t.integers(2))
+        both = t.call("Reshape", t.call("Expand", freqs, t.integers(1, 1, 2)), t.integers(-1, 4))
+        x = by_heads(t, "query")
+        apart = t.call("Reshape", x, t.integers(0, 0, 0, 2, 2))
+        if how == "Split":
+            name = f"h{next(t.names)}"
+            t.lines.append(f"{name}a, {name}b = Split <axis = -1> ({apart}, {t.integers(1, 1)})")
+            parts = [t.call("Squeeze", f"{name}{part}", t.integers(-1)) for part in "ab"]
+        else:
+            slices = [t.call("Slice", apart, t.integers(n), t.integers(n + 1), t.integers(-1)) for n in range(2)]
+            parts = [t.call("Squeeze", part, t.integers(-1)) for part in slices]
+        stacked = [t.call("Unsqueeze", part, t.integers(-1)) for part in (t.call("Neg", parts[1]), parts[0])]
+        half = t.call("Reshape", t.call("Concat", *stacked, axis=-1), t.integers(0, 0, 0, 4))
+        return joined(t, t.call("Add", t.call("Mul", x, t.call("Cos", both)), t.call("Mul", half, t.call("Sin", both))))
+
+    for how in ("Split", "Slice"):
+        yield f"neighbours by pairs, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: in_pairs(t, h)
+
+
 def rotated() -> Variants:
     """Rotary embeddings: of halves and of neighbours, partial, from angles, from cosines and from tables."""
 
@@ -824,21 +874,6 @@ def rotated() -> Variants:
         return t.call("Unsqueeze", t.call("Cos", freqs), t.integers(axis)), t.call(
             "Unsqueeze", t.call("Sin", freqs), t.integers(axis)
         )
-
-    def halves(t: Text, x: str, how: str, size: int = 4) -> tuple[str, str]:
-        if how == "Split":
-            name = f"h{next(t.names)}"
-            t.lines.append(f"{name}a, {name}b = Split <axis = -1> ({x}, {t.integers(size // 2, size // 2)})")
-            return f"{name}a", f"{name}b"
-        low = t.call("Slice", x, t.integers(0), t.integers(size // 2), t.integers(-1))
-        return low, t.call("Slice", x, t.integers(size // 2), t.integers(2**63 - 1), t.integers(3))
-
-    def turned(t: Text, x: str, cos: str, sin: str, how: str) -> str:
-        """x cos + (-x₂, x₁) sin."""
-        low, high = halves(t, x, how)
-        half = t.call("Concat", t.call("Neg", high), low, axis=-1)
-        products = t.call("Mul", x, cos), t.call("Mul", half, sin)
-        return t.call("Add", *products) if how == "Split" else t.call("Add", *reversed(products))
 
     def of_angles(t: Text, how: str) -> str:
         freqs = angles(t)
@@ -943,6 +978,7 @@ FAMILIES: Mapping[str, Callable[[], Variants]] = {
     "Einsum": summed,
     "no heads": unheaded,
     "rotary embeddings": rotated,
+    "rotary embeddings by rows": rotated_by_rows,
     "rotated queries and keys": attention_of_rotated,
 }
 """Family → its spellings."""
@@ -961,4 +997,6 @@ def spellings() -> Iterator[Spelling]:
     """Every spelling of every family."""
     for family, variants in FAMILIES.items():
         for name, inputs, output, write in variants():
-            yield Spelling(family, name, written(write, inputs, output), ROTARY if variants is rotated else ATTENTION)
+            yield Spelling(
+                family, name, written(write, inputs, output), ROTARY if variants in (rotated, rotated_by_rows) else ATTENTION
+            )
