@@ -84,6 +84,12 @@ def additive() -> Variants:
             lambda t, o=order: plain(t, lambda t, s: t.call("Add", *((s, "mask") if o == "s + m" else ("mask", s)))),
         )
 
+    def less_the_largest(t: Text, s: str) -> str:
+        masked = t.call("Add", s, "mask")
+        return t.call("Sub", masked, t.call("ReduceMax", masked, axes=[-1], keepdims=1))
+
+    yield "less the largest of each row", f"{QKV}, float[b, 1, s, t] mask", OUT, lambda t: plain(t, less_the_largest)
+
     def padding(t: Text, how: str) -> str:
         tokens = t.call("Unsqueeze", "tokens", t.integers(1, 2))
         kept = t.call("Cast", tokens, to=1)
