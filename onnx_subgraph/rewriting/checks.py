@@ -25,6 +25,7 @@ PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are passed to the loadability probe, because a kernel may require them as initializers."""
 _ANONYMOUS = re.compile(r"\b_d\d+\b")
 """The name that shape inference gives an unknown dimension; it also occurs inside a maximum."""
+_MULTI_HEAD, _OURS = "com.microsoft.MultiHeadAttention", f"{OWN_DOMAIN}.Attention"
 _PREFER = "ask for it all the same: --prefer fusion"
 
 
@@ -114,7 +115,18 @@ def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, siz
     return provider.reason(node.op_type, node.domain, version, inputs, outputs, node.attributes.values())
 
 
-def check_attributes(fragment: Fragment) -> None:
+def check_operands(fragment: Fragment, *, has_kernel: bool) -> None:
+    """Refuse what an operator would load, and compute differently or not at all.
+
+    has_kernel: whether our operators run as kernels of our library, not as the definitions in the model.
+    """
+    _check_attributes(fragment)
+    for node in fragment.nodes:
+        if operator_of(node) in ("Attention", _MULTI_HEAD) or (has_kernel and operator_of(node) == _OURS):
+            _check_broadcast(node)
+
+
+def _check_attributes(fragment: Fragment) -> None:
     """Refuse an attribute that loses digits: ONNX stores it in float32, and the operator computes in float64."""
     for node in fragment.nodes:
         if not any(value is not None and value.dtype == ir.DataType.DOUBLE for value in (*node.inputs, *node.outputs)):
@@ -130,6 +142,26 @@ def _floats(attribute: ir.Attr) -> Sequence[float]:
     if attribute.type == ir.AttributeType.FLOAT:
         return (attribute.value,)
     return attribute.value if attribute.type == ir.AttributeType.FLOATS else ()
+
+
+def _check_broadcast(node: ir.Node) -> None:
+    """Refuse an attention whose operands broadcast along the batch or the heads: its kernels can't, unlike the products."""
+    shapes = [value.shape for value in node.inputs[:3] if value is not None and value.shape is not None]
+    if len(shapes) < 3:
+        return
+    heads = [shape[1] for shape in shapes[1:] if len(shape) == 4]
+    if count := node.attributes.get_int("num_heads" if operator_of(node) == _MULTI_HEAD else "heads", 0):
+        query, key, _ = shapes
+        size = query[-1] // count if len(query) == 3 and isinstance(query[-1], int) else query[-1]
+        if len(key) == 3 and isinstance(key[2], int) and isinstance(size, int) and size:
+            heads.append(key[2] // size)  # heads and sizes are one axis
+        heads += [count // node.attributes.get_int("repeats", 1)] if heads else []
+        heads += [query[1], count] if len(query) == 4 and query[1] != count else []
+    for dims, axis in (([shape[0] for shape in shapes], "batch"), (heads, "heads")):
+        known = [dim for dim in dims if isinstance(dim, int) or (dim.value is not None and not _ANONYMOUS.search(dim.value))]
+        if 1 in known and any(dim != 1 for dim in known):
+            sizes = " and ".join(dict.fromkeys(str(dim) for dim in known))
+            raise Refused(f"{operator_of(node)} does not broadcast the {axis}, and its operands have {sizes}")
 
 
 def check_overloads(fragment: Fragment, root: ir.Graph | ir.Function) -> None:

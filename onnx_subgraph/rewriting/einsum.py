@@ -22,6 +22,9 @@ _STEP = "onnx_subgraph.einsum_step"
 _WHOLE = "onnx_subgraph.einsum"
 """Key in `Node.meta` of the MatMul: its `_Written`."""
 
+AXES_AS_INPUT = 13
+"""The opset since which Unsqueeze has its axes as an input. Einsum is older by one opset."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Written:
@@ -37,7 +40,7 @@ class _Written:
 def write_as_products(model: ir.Model) -> bool:
     """Write every Einsum that is a matrix product as a MatMul. Changes `model`. Returns whether there was one."""
     found = [node for graph in _graphs(model) for node in graph if node.op_type == "Einsum" and not node.domain]
-    written = [_write(node) for node in found]
+    written = [_write(node, axes_as_input=model.opset_imports.get("", 0) >= AXES_AS_INPUT) for node in found]
     return any(written)
 
 
@@ -57,7 +60,7 @@ def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
         yield from within(owner)
 
 
-def _write(node: ir.Node) -> bool:
+def _write(node: ir.Node, *, axes_as_input: bool) -> bool:
     """Replace an Einsum by a MatMul, if it is a matrix product with known ranks. Returns whether it did."""
     values, equation = list(node.inputs), node.attributes.get("equation")
     if len(values) != 2 or equation is None or any(v is None or v.shape is None or v.dtype not in _FLOATS for v in values):
@@ -75,7 +78,7 @@ def _write(node: ir.Node) -> bool:
         before, between, after = steps_of(product, dims)
     except UnknownShapeError:
         return False
-    writing = _Writing(node)
+    writing = _Writing(node, axes_as_input)
     factors = [
         writing.steps(value, steps, name) for value, steps, name in zip((left, right), before, ("left", "right"), strict=True)
     ]
@@ -92,6 +95,7 @@ class _Writing:
     """Inserts nodes in front of an Einsum, named after it."""
 
     einsum: ir.Node
+    axes_as_input: bool
 
     def steps(self, value: ir.Value, steps: Sequence[Step], part: str) -> ir.Value:
         """The value after these steps."""
@@ -101,14 +105,21 @@ class _Writing:
             if step.operator == "Transpose":
                 made = ir.node("Transpose", [value], {"perm": step.numbers})
                 shape = [shape[axis] for axis in step.numbers]
+            elif step.operator == "Unsqueeze":
+                axes = [self._numbers(step, f"{name}_axes")] if self.axes_as_input else []
+                made = ir.node("Unsqueeze", [value, *axes], {} if axes else {"axes": step.numbers})
+                shape[step.numbers[0] : step.numbers[0]] = [1] * len(step.numbers)
             else:
-                target = ir.node("Constant", [], {"value": ir.tensor(step.numbers, ir.DataType.INT64)})
-                sizes = self.insert(target, f"{name}_shape", [len(step.numbers)])
-                made = ir.node("Reshape", [value, sizes])
+                made = ir.node("Reshape", [value, self._numbers(step, f"{name}_shape")])
                 shape = [n if n > 0 else shape[i] if n == 0 else ir.SymbolicDim(None) for i, n in enumerate(step.numbers)]
             made.meta[_STEP] = step
             value = self.insert(made, name, shape)
         return value
+
+    def _numbers(self, step: Step, part: str) -> ir.Value:
+        """A constant with the numbers of a step."""
+        constant = ir.node("Constant", [], {"value": ir.tensor(step.numbers, ir.DataType.INT64)})
+        return self.insert(constant, part, [len(step.numbers)])
 
     def insert(self, node: ir.Node, part: str, shape: Sequence[Dim]) -> ir.Value:
         """Insert a node, and return its result, which has this shape."""

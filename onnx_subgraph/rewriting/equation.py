@@ -35,7 +35,7 @@ class Product(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A node beside the MatMul: "Transpose" with the permutation, or "Reshape" with the shape."""
+    """A node beside the MatMul: "Transpose" with the permutation, "Reshape" with the shape, or "Unsqueeze" with the axes."""
 
     operator: str
     numbers: tuple[int, ...]
@@ -118,11 +118,12 @@ def steps_of(
 ) -> tuple[tuple[tuple[Step, ...], tuple[Step, ...]], list[Dim], tuple[Step, ...]]:
     """The steps before each factor of the MatMul, the sizes of its result, and the steps after it. Raises UnknownShapeError."""
     given = (product.second, product.first) if product.swapped else (product.first, product.second)
-    batch = _each(product.batch)
-    rows = _each(product.rows) if not product.batch else (product.rows,)
+    batch, rows = _each(product.batch), _each(product.rows)
     left = (*batch, *rows, product.inner)
     right = (*batch, product.inner, product.columns)
     before = _ordered(given[0], left, dims), _ordered(given[1], right, dims)
+    if batch and len(rows) > 1:  # the right factor broadcasts along all row axes but the last
+        before = before[0], (*before[1], Step("Unsqueeze", tuple(range(len(batch), len(batch) + len(rows) - 1))))
     between = (*batch, *rows, product.columns)
     flat = tuple(letter for group in between for letter in group)
     after = (*_reshaped(between, _each(flat), dims), *_transposed(flat, product.result))

@@ -214,6 +214,8 @@ def _sizes(emitter: Emitter, term: Rearrange, left: Axes, right: Axes, source: i
         raise Refused(f"`{term}` needs {len(left)} dimensions, and its source has {len(shape)}")
     for group, dim in zip(left, shape or [], strict=False):
         unknown = [a for a in group if sizes[a] is None]
+        if isinstance(dim, int) and not unknown and _product(group, sizes) != dim:
+            raise Refused(f"the replacement needs an axis of size {_product(group, sizes)}, and has one of size {dim}")
         if isinstance(dim, int) and len(unknown) == 1:
             sizes[unknown[0]] = dim // max(1, _product(group, {**sizes, unknown[0]: 1}) or 1)
     return sizes

@@ -258,7 +258,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
         fragment.fold()
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
     checks.check_loads(fragment, site.loadability)
-    checks.check_attributes(fragment)
+    checks.check_operands(fragment, has_kernel=has_kernel)
     checks.check_overloads(fragment, site.outline.root(graph))
     if is_fallback:
         checks.check_kernels(match, fragment, site.loadability)

@@ -269,3 +269,40 @@ def test_the_number_of_heads_is_read_from_the_scores(library: Library, tmp_path:
     result = fuse(model, None, library, Options(prefer="fusion", dry_run=True))
     assert "multi-head-attention" in {r.pattern for r in result.rewrites}, [s.reason for s in result.skipped]
     assert result.verdict.verdict == "equivalent"
+
+
+BROADCAST = {
+    "one head": ("b, 1, t, 8", "b, 1, t, 8"),
+    "one head, one batch": ("1, 1, t, 8", "1, 1, t, 8"),
+    "one batch": ("1, 4, t, 8", "1, 4, t, 8"),
+    "one head of keys": ("b, 1, t, 8", "b, 4, t, 8"),
+    "one head of values": ("b, 4, t, 8", "b, 1, t, 8"),
+}
+"""Keys and values along which a MatMul broadcasts."""
+SHARED = """<ir_version: 8, opset_import: ["" : 17]>
+shared (float[b, 4, s, 8] query, float[{keys}] key, float[{values}] value) => (float[b, 4, s, 8] y) <float scale = {{0.35}}> {{
+  k = Transpose <perm = [0, 1, 3, 2]> (key) w = MatMul(query, k) c = Mul(w, scale) p = Softmax <axis = -1> (c)
+  y = MatMul(p, value) }}"""
+ONE_HEAD = """<ir_version: 8, opset_import: ["" : 17]>
+shared (float[b, 4, s, 8] query, float[b, t, 8] key, float[b, t, 8] value) => (float[b, 4, s, 8] y) <float scale = {0.35}> {
+  w = Einsum <equation = "bhid,bjd->bhij"> (query, key) c = Mul(w, scale) p = Softmax <axis = -1> (c)
+  y = Einsum <equation = "bhij,bjd->bhid"> (p, value) }"""
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "standard", "function"])
+@pytest.mark.parametrize("how", BROADCAST)
+def test_keys_that_broadcast_never_give_an_operator_that_does_not_run(
+    how: str, target: str, library: Library, tmp_path: Path
+) -> None:
+    model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
+    keys, values = BROADCAST[how]
+    onnx.save(onnx.parser.parse_model(SHARED.format(keys=keys, values=values)), model)
+    fuse(model, fused, library, Options(verify=False, prefer="fusion", target=target))
+    assert verify(model, fused).verdict == "equivalent"
+
+
+@pytest.mark.parametrize("text", [SHARED.format(keys=BROADCAST["one head"][0], values=BROADCAST["one head"][1]), ONE_HEAD])
+def test_one_head_of_keys_for_all_is_the_standards_attention(text: str, library: Library, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
+    assert result.operators_after["Attention"] == 1 and result.verdict.verdict == "equivalent"
