@@ -7,6 +7,7 @@ guesses: it broadcasts two different symbols to the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
@@ -20,24 +21,10 @@ Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 LONGEST_SHAPE = 64
 """Maximum number of elements of an integer tensor that are tracked one by one; shapes are short."""
 _BROADCASTING = frozenset(
-    {
-        *(
-            "Add",
-            "Sub",
-            "Mul",
-            "Div",
-            "Mod",
-            "Pow",
-            "BitShift",
-            "BitwiseAnd",
-            "BitwiseOr",
-            "BitwiseXor",
-            "Equal",
-            "Less",
-            "Greater",
-        ),
-        *("LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Max", "Min", "Sum", "Mean", "Where"),
-    }
+    (
+        *("Add", "Sub", "Mul", "Div", "Mod", "Pow", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "And", "Or", "Xor"),
+        *("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Max", "Min", "Sum", "Mean", "Where"),
+    )
 )
 
 
@@ -263,6 +250,24 @@ def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
     node.outputs[0].shape = None if result is None else ir.Shape(result)
 
 
+def _after_reshape(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """No shape where the number of elements would change: such a node does not run, and nothing behind it is known."""
+    source, result = node.inputs[0], node.outputs[0]
+    if source is None or source.shape is None or result.shape is None:
+        return
+    (number, names), (other, others) = _elements(source.shape), _elements(result.shape)
+    if names == others and None not in names and number and other and number != other:
+        shapes = f"{source.shape} and {result.shape}"
+        result.shape = None
+        raise ValueError(f"the number of elements differs: {shapes}")
+
+
+def _elements(shape: ir.Shape) -> tuple[int, list[str | None]]:
+    """The product of the known dimensions, and the names of the others."""
+    names = [dim.value for dim in shape if not isinstance(dim, int)]
+    return prod(dim for dim in shape if isinstance(dim, int)), sorted(names, key=str)
+
+
 def _after_stft(context: ShapeInferenceContext, node: ir.Node) -> None:
     """The number of frames that fit completely: floor((length - size) / step) + 1, by the operator's specification."""
     signal, step, window, size, result = *[*node.inputs, None, None][:4], node.outputs[0]
@@ -283,6 +288,7 @@ AFTER: dict[str, Rule] = {
     "ConstantOfShape": _after_constant_of_shape,
     "Expand": _after_expand,
     "MatMul": _after_matmul,
+    "Reshape": _after_reshape,
     "STFT": _after_stft,
     "Slice": _after_slice,
 }

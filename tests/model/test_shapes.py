@@ -198,6 +198,16 @@ def test_a_dimension_multiplied_and_divided_is_itself() -> None:
     assert shape(model, "y") == ["batch"]
 
 
+@pytest.mark.parametrize(("target", "known"), [("0, 0, 6", None), ("0, 2, 3", ["n", 2, 3]), ("2, 3, -1", [2, 3, "n"])])
+def test_nothing_is_known_behind_a_reshape_that_can_not_run(target: str, known: list[int | str] | None) -> None:
+    model = inferred(f"{{ s = Constant<value = int64[3] {{{target}}}>() r = Reshape(x, s) y = Relu(r) }}", inputs="float[n, 6] x")
+    if known is None:
+        (gap,) = gaps(model)
+        assert "the number of elements differs" in gap.reason
+    else:
+        assert shape(model, "y") == known and not gaps(model)
+
+
 def test_stale_declarations_do_not_mislead() -> None:
     """Only the input's batch size was made symbolic. The file's declarations of inner values are wrong."""
     model = ir.from_onnx_text(
