@@ -39,14 +39,14 @@ class _Written:
 
 def write_as_products(model: ir.Model) -> bool:
     """Write every Einsum that is a matrix product as a MatMul. Changes `model`. Returns whether there was one."""
-    found = [node for graph in _graphs(model) for node in graph if node.op_type == "Einsum" and not node.domain]
-    written = [_write(node, axes_as_input=model.opset_imports.get("", 0) >= AXES_AS_INPUT) for node in found]
+    found = [(n, opset) for graph, opset in _graphs(model) for n in graph if n.op_type == "Einsum" and not n.domain]
+    written = [_write(node, axes_as_input=opset >= AXES_AS_INPUT) for node, opset in found]
     return any(written)
 
 
 def put_back(model: ir.Model) -> None:
     """Restore every Einsum whose MatMul and steps are still there. Changes `model`."""
-    nodes = [node for graph in _graphs(model) for node in graph]
+    nodes = [node for graph, _ in _graphs(model) for node in graph]
     for node in nodes:
         if isinstance(written := node.meta.get(_WHOLE), _Written):
             _put_back(node, written)
@@ -55,9 +55,11 @@ def put_back(model: ir.Model) -> None:
             keep_origin(node)
 
 
-def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
+def _graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, int]]:
+    """Every graph with its opset."""
     for owner in (model.graph, *(function.graph for function in model.functions.values())):
-        yield from within(owner)
+        opset = owner.opset_imports.get("", model.opset_imports.get("", 0))
+        yield from ((graph, opset) for graph in within(owner))
 
 
 def _write(node: ir.Node, *, axes_as_input: bool) -> bool:

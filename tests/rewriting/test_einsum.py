@@ -174,3 +174,31 @@ def test_a_pattern_of_the_user_can_name_an_einsum(tmp_path: Path) -> None:
     library = load_patterns((tmp_path / "own_sum.yaml",))
     result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
     assert "own-sum" in {rewrite.pattern for rewrite in result.rewrites}
+
+
+INSIDE = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+g (float[2, 5, 32] x, bool deep) => (float[2, 5, 32] y) {
+    y = If (deep) <
+        then_branch = a () => (float[2, 5, 32] p) { p = local.attention(x) },
+        else_branch = b () => (float[2, 5, 32] q) {
+            w = Einsum <equation = "bid,bjd->bij"> (x, x)
+            s = Softmax <axis = -1> (w)
+            q = Einsum <equation = "bij,bjd->bid"> (s, x)
+        }>
+}
+<domain: "local", opset_import: ["" : 17]>
+attention (x) => (y) {
+    w = Einsum <equation = "bid,bjd->bij"> (x, x)
+    s = Softmax <axis = -1> (w)
+    y = Einsum <equation = "bij,bjd->bid"> (s, x)
+}"""
+
+
+def test_einsums_in_branches_and_functions_are_found_or_stay(library: Library, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(INSIDE)
+    onnx.save(model, tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", library, Options(prefer="fusion"))
+    assert result.verdict.verdict == "equivalent" and "multi-head-attention" in {r.pattern for r in result.rewrites}
+    fused = onnx.load(tmp_path / "fused.onnx")
+    left = [node.op_type for function in fused.functions for node in function.node]
+    assert "MatMul" not in left, "the shapes in a function are not known, so its einsums stay"
