@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -82,7 +82,12 @@ def read_apart(cutting: Cutting) -> str:
 
 
 def _sizes(model: ir.Model, sizes: Mapping[str, int]) -> Iterator[Sizes]:
-    """Sizes for the dimensions of the inputs of `model`, those of the case first."""
+    """Sizes for the dimensions of the inputs of `model`: first those of the case, and those that are expressions of them."""
     inputs = list(model.graph.inputs)
-    of_the_case = (found | dict(sizes) for found in assignments(inputs, {}))
+    of_the_case = (found | _computed(found, sizes) | dict(sizes) for found in assignments(inputs, {}))
     yield from moderate(inputs, chain(of_the_case, assignments(inputs, {})))
+
+
+def _computed(names: Iterable[str], sizes: Mapping[str, int]) -> Sizes:
+    """The sizes of those names that are expressions of known ones: `3*batch` drawn apart would contradict `batch`."""
+    return {name: size for name in names if (size := resolve(sizes, name)) is not None}
