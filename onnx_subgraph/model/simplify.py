@@ -207,8 +207,10 @@ class _Pass:
             return None
         given = None if len(reduction.inputs) < 2 else reduction.inputs[1]
         array = None if given is None else self._constants.array(given)
-        numbers = axes.as_ints() if axes is not None and not axes.is_ref() else [] if array is None else array.tolist()
-        if not numbers:
+        numbers = (
+            axes.as_ints() if axes is not None and not axes.is_ref() else [] if array is None else array.reshape(-1).tolist()
+        )
+        if not numbers or not len(operand.shape):
             return None
         gone = {number % len(operand.shape) for number in numbers}
         return ir.Shape(1 if axis in gone else dim for axis, dim in enumerate(operand.shape))

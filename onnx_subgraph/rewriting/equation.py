@@ -58,8 +58,10 @@ def product_of(equation: str, first_rank: int, second_rank: int) -> Product | No
     if len(sides) == 2:
         spread = sum(letter.startswith(".") for letter in every)
         result = _letters(sides[1], len(sides[1].replace("...", "")) + (spread if "..." in sides[1] else 0))
-    else:  # an equation without a result has the letters that occur once, in alphabetical order
-        result = tuple(sorted(letter for letter in every if letter.startswith(".") or (letter in first) != (letter in second)))
+    else:  # an equation without a result has the axes of the ellipsis, then the letters that occur once, in alphabetical order
+        hidden = max(first, second, key=lambda letters: sum(letter.startswith(".") for letter in letters))
+        once = sorted(letter for letter in every if not letter.startswith(".") and (letter in first) != (letter in second))
+        result = (*(letter for letter in hidden if letter.startswith(".")), *once)
     return None if result is None else _product(first, second, result)
 
 
@@ -76,17 +78,11 @@ def _letters(text: str, rank: int) -> Letters | None:
 def _product(first: Letters, second: Letters, result: Letters) -> Product | None:
     batch = tuple(letter for letter in result if letter in first and letter in second)
     inner = tuple(letter for letter in first if letter in second and letter not in result)
-    own, other = (
-        tuple(letter for letter in result if letter in one and letter not in two)
-        for one, two in ((first, second), (second, first))
-    )
-    if not (inner and own and other):
+    own = tuple(letter for letter in result if letter in first and letter not in second)
+    other = tuple(letter for letter in result if letter in second and letter not in first)
+    if not (inner and own and other) or any(letter.startswith(".") for letter in inner):
         return None
-    if (
-        {*batch, *inner, *own} != set(first)
-        or {*batch, *inner, *other} != set(second)
-        or len(result) != len({*batch, *own, *other})
-    ):
+    if {*batch, *inner, *own} != set(first) or {*batch, *inner, *other} != set(second) or {*batch, *own, *other} != set(result):
         return None
     swapped = result.index(other[0]) < result.index(own[0])
     rows, columns = (other, own) if swapped else (own, other)

@@ -21,7 +21,7 @@ def sizes_of(node: ir.Node) -> list[int] | None:
         shape = None if whole is None else whole.producer()
         at = None if indices is None else indices.const_value
         if shape is not None and at is not None and len(at.shape) == 1 and (every := _dims(shape)) is not None:
-            dims = [every[index] for index in at.numpy()]
+            dims = [every[index] for index in at.numpy()] if all(abs(index) < len(every) for index in at.numpy()) else None
     known = [size for size in dims or () if isinstance(size, int)]
     return known if dims is not None and len(known) == len(dims) else None
 

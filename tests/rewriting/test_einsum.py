@@ -78,6 +78,7 @@ def test_a_product_computes_the_einsum_and_is_put_back(letters: tuple[str, str, 
         ("...ik,...jk->...ij", "2, 3, 4, 5", "3, 6, 5", "2, 3, 4, 6"),  # the second has fewer axes
         ("b...k,bkm->b...m", "2, 3, 4, 5", "2, 5, 6", "2, 3, 4, 6"),
         ("ik,kj", "4, 5", "5, 6", "4, 6"),
+        ("...ik,...kj", "2, 3, 4, 5", "2, 3, 5, 6", "2, 3, 4, 6"),
         ("...ik,...jk->...ij", "2, 1, 4, 5", "1, 3, 6, 5", "2, 3, 4, 6"),
     ],
 )
@@ -106,6 +107,7 @@ def test_an_ellipsis_and_an_equation_without_result(
         ("ik,kj->ij->", (2, 2)),
         ("ik,kj->ij", (3, 2)),  # not the rank of the operand
         ("i1,1j->ij", (2, 2)),
+        ("...ik,...kj->ij", (3, 3)),  # the axes of the ellipsis are summed
     ],
 )
 def test_other_equations_are_no_product(equation: str, ranks: tuple[int, int]) -> None:
