@@ -130,16 +130,19 @@ class Rewriter:
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
             terms = [p for p in patterns if p.grow is None]
             is_last = patterns is self.patterns
-            if of_einsums := [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]:
-                made, not_made, _, _ = self._rounds(model, of_einsums, MOST_ROUNDS, allowed, record)
+            of_einsums = [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]
+            as_written: tuple[NearMiss, ...] = ()
+            if of_einsums:
+                made, not_made, found, _ = self._rounds(model, of_einsums, MOST_ROUNDS, allowed, record)
                 rewrites += made
                 skips += not_made
+                as_written = found.near_misses  # before the graph changes
             written = write_as_products(model)
             made, not_made, found, simplified = self._rounds(
                 model, terms, MOST_ROUNDS, allowed, record, simplifying=self.simplifying and is_last
             )
-            if written:
-                found = Found((), (), found.near_misses, found.given_up)  # they describe the current graph
+            if written or as_written:
+                found = Found((), (), tuple(dict.fromkeys((*as_written, *found.near_misses))), found.given_up)
                 put_back(model)
             rewrites += made
             skips += not_made

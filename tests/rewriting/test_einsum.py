@@ -114,6 +114,16 @@ def test_other_equations_are_no_product(equation: str, ranks: tuple[int, int]) -
     assert product_of(equation, *ranks) is None
 
 
+def test_a_product_with_another_reader_is_not_computed_twice() -> None:
+    model = read(MODEL.format(first="2, 3, 5", second="3, 2, 4", result="5, 2, 4", equation="bki,kbj->ibj"))
+    assert write_as_products(model)
+    product = next(node for node in model.graph if node.op_type == "MatMul")
+    assert [use.node.op_type for use in product.outputs[0].uses()] == ["Transpose"]
+    model.graph.append(ir.node("Relu", product.outputs))
+    put_back(model)
+    assert "Einsum" not in operators(model) and operators(model).count("MatMul") == 1
+
+
 def test_a_summed_axis_that_broadcasts_stays_an_einsum() -> None:
     model = read(MODEL.format(first="2, 1", second="3, 4", result="2, 4", equation="ik,kj->ij"))
     assert not write_as_products(model)
@@ -176,6 +186,20 @@ def test_a_pattern_of_the_user_can_name_an_einsum(tmp_path: Path) -> None:
     library = load_patterns((tmp_path / "own_sum.yaml",))
     result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
     assert "own-sum" in {rewrite.pattern for rewrite in result.rewrites}
+
+
+def test_a_pattern_with_an_einsum_says_why_it_does_not_match(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, s, 4, 8] x, float[n, t, 4, 8] z) => (float[n, 4, s, t] y) {
+      q = Relu(x)
+      r = Neg(q)
+      y = Einsum <equation = "bihd,bjhd->bhij"> (r, z) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    (tmp_path / "own_sum.yaml").write_text(OWN)
+    result = fuse(
+        tmp_path / "model.onnx", None, load_patterns((tmp_path / "own_sum.yaml",)), Options(dry_run=True, thorough=True)
+    )
+    assert "Neg" in {miss.found.split()[-1] for miss in result.near_misses if miss.pattern == "own-sum"}
 
 
 INSIDE = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
