@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from tests.soundness import einsums
 from tests.soundness.growth import Growth, Value
 
 Grow = Callable[[Growth], object]
@@ -141,12 +142,20 @@ def matmul(growth: Growth) -> None:
     if growth.random.random() < 0.3:
         order = [*range(value.rank - 2), value.rank - 1, value.rank - 2]
         (turned,) = growth.node("Transpose", [value], (value.dtype, [value.shape[i] for i in order]), perm=order)
-        growth.node("MatMul", [value, turned], (value.dtype, [*value.shape[:-1], value.shape[-2]]))
+        _product(growth, value, turned, value.shape[-2])
         return
     weight = growth.weight(growth.numbers((value.shape[-1], width), value.dtype) / np.asarray(2, value.dtype))
-    (product,) = growth.node("MatMul", [value, weight], (value.dtype, [*value.shape[:-1], width]))
+    product = _product(growth, value, weight, width)
     if growth.random.random() < 0.5:
         growth.node("Add", [product, growth.weight(growth.numbers((width,), value.dtype))], same(product))
+
+
+def _product(growth: Growth, left: Value, right: Value, width: int) -> Value:
+    """The product of two values as a MatMul or an Einsum."""
+    result = (left.dtype, [*left.shape[:-1], width])
+    if growth.opset < einsums.FIRST_OPSET or left.dtype == "float16" or growth.random.random() < 0.6:
+        return growth.node("MatMul", [left, right], result)[0]
+    return growth.node("Einsum", [left, right], result, equation=einsums.equation(growth.random, left.shape, right.shape))[0]
 
 
 def gemm(growth: Growth) -> None:

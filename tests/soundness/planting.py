@@ -27,9 +27,10 @@ from onnx_subgraph.proving.covering import spellings
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.spelling import STORAGES, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
+from onnx_subgraph.rewriting.einsum import write_as_products
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.verification.truth import UnknownError, evaluate
-from tests.soundness import judge
+from tests.soundness import einsums, judge
 from tests.soundness.growth import DOMAIN, Growth, Scope, Value, renamed
 
 ATTEMPTS = 12
@@ -107,6 +108,8 @@ def draw_seed(random: Random, opset: int, target: str, *, alive: bool, patterns:
         if not spelling.mixed:
             spelling = replace(spelling, dtype=random.choice(DTYPES))
         seed = sown(pattern, spelling)
+        if seed is not None and opset >= einsums.FIRST_OPSET and random.random() < 0.7:
+            seed = _with_einsums(random, seed) or seed
         if seed is not None and (not alive or fuses(seed, target)):
             return seed
     return None
@@ -120,6 +123,19 @@ def sown(pattern: Pattern, spelling: Spelling) -> Seed | None:
         return None
     known = values(instance.proto, instance.feeds, instance.types) if valid(instance.proto, instance.feeds) else None
     return None if known is None else Seed(pattern.id, instance, known)
+
+
+def _with_einsums(random: Random, seed: Seed) -> Seed | None:
+    """The seed with its matrix products as Einsums; None where it has none, or where onnxruntime does not compute them."""
+    if not any(node.op_type == "MatMul" for node in seed.proto.graph.node):
+        return None
+    stored = {t.name: t.dims for t in seed.proto.graph.initializer}
+    shapes = stored | {name: array.shape for name, array in {**seed.instance.feeds, **seed.known}.items()}
+    proto = einsums.as_einsums(random, seed.proto, shapes)
+    left = {name for node in proto.graph.node for name in node.output}
+    inner = tuple(name for name in seed.instance.inner if name in left)
+    instance = replace(seed.instance, proto=proto, inner=inner)
+    return replace(seed, instance=instance) if valid(proto, instance.feeds) else None
 
 
 def valid(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray[Any, Any]]) -> bool:
@@ -149,6 +165,7 @@ def fuses(seed: Seed, target: str) -> bool:
     model = ir.from_proto(seed.proto)
     infer_shapes(model)
     constants = Constants(model)
+    write_as_products(model)
     found = find(model, [misleading().get(seed.pattern)], constants=constants)
     return bool(apply(model, found.matches, target=target, loadability=[_loadability()], constants=constants)[0])
 
