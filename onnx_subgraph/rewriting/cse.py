@@ -2,7 +2,7 @@
 
 Several layers need the same mask and the same tables of angles. Each replacement adds its own, and some exporters write the mask
 in every layer too. Equal nodes with equal operands are merged. The first in graph order stays, so every reader comes after it.
-Original nodes of the model are merged only where every reader is itself such a node.
+Original nodes of the model are merged only where every reader was added by a rewrite, or is itself such a node.
 """
 
 from __future__ import annotations
@@ -34,40 +34,45 @@ def _merge_equals(graph: ir.Graph, shared: Collection[ir.Node], outline: Outline
         key = numbering.add(node)
         if key is None or node not in shared:
             continue
-        kept = first.setdefault((key, tuple(bool(output.name) for output in node.outputs)), node)
-        if kept is not node:
+        key = (key, tuple(bool(output.name) for output in node.outputs))
+        kept = first.get(key)
+        if kept is None or kept.graph is None:  # a merge can leave the nodes before it without a reader
+            first[key] = node
+        else:
             _merge(node, kept, outline)
 
 
 def _shared(graph: ir.Graph, ours: str, fused: Collection[str]) -> set[ir.Node]:
-    """The nodes that may be merged: those that rewrites added, and standard ones that only such nodes read."""
-    found: set[ir.Node] = set()
+    """The nodes that may be merged: those that rewrites added, and standard ones that only such nodes and fused ones read."""
+    added: set[ir.Node] = set()
     for node in reversed(graph):
-        if any(output.is_graph_output() for output in node.outputs):
-            continue
         readers = {user for output in node.outputs for user, _ in output.uses()}
-        written = ours in node.metadata_props and node.name not in fused
-        if written or (not node.domain and readers and readers <= found):
-            found.add(node)
-    return found
+        inner = not node.domain and readers and readers <= added and not _is_result(node)
+        if inner or ours in node.metadata_props:
+            added.add(node)
+    return {node for node in added if node.name not in fused and not _is_result(node)}
+
+
+def _is_result(node: ir.Node) -> bool:
+    return any(output.is_graph_output() for output in node.outputs)
 
 
 def _merge(node: ir.Node, kept: ir.Node, outline: Outline) -> None:
     note_equal(kept, node)
     for output, stays in zip(node.outputs, kept.outputs, strict=True):
         output.replace_all_uses_with(stays)
-    read = {producer for value in node.inputs if value is not None and (producer := value.producer()) is not None}
     _remove(node, outline)
-    for producer in read:
-        unread = not any(output.uses() or output.is_graph_output() for output in producer.outputs)
-        if producer.op_type == "Constant" and unread:
-            _remove(producer, outline)
 
 
 def _remove(node: ir.Node, outline: Outline) -> None:
-    for index in range(len(node.inputs)):
-        node.replace_input_with(index, None)
-    home = node.graph
-    assert home is not None
-    home.remove(node)
-    outline.position.pop(node, None)
+    """Remove a node that nothing reads, and the nodes before it that nothing reads any more."""
+    home, queue = node.graph, [node]
+    while queue:
+        gone = queue.pop()
+        read = dict.fromkeys(n for v in gone.inputs if v is not None and (n := v.producer()) is not None)
+        for index in range(len(gone.inputs)):
+            gone.replace_input_with(index, None)
+        assert home is not None
+        home.remove(gone)
+        outline.position.pop(gone, None)
+        queue += [n for n in read if n.graph is home and not _is_result(n) and not any(o.uses() for o in n.outputs)]

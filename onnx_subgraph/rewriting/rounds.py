@@ -19,12 +19,15 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
+from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
+from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
+from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
 
@@ -161,9 +164,13 @@ class Rewriter:
         allow_rounding(model, self.numerics, self.rounded)
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
 
-    def _simplified(self, model: ir.Model) -> Simplified:
+    def _simplified(self, model: ir.Model, rewrites: Sequence[Rewrite]) -> Simplified:
+        """Simplify the model, and merge what became equal among the nodes that rewrites added. Changes `model`."""
         with self.stage("rewrite"):
-            return simplify(model)
+            simplified = simplify(model)
+            if simplified and rewrites:
+                eliminate_common(Outline(model), Constants(model), PATTERN, fused=frozenset(r.node for r in rewrites))
+            return simplified
 
     def _stops_early(self, skips: Sequence[Skip]) -> bool:
         return self.raising and any(skip.opset is not None for skip in skips)
@@ -224,7 +231,7 @@ class Rewriter:
                 break
             if made:
                 is_simple = not simplifying
-            elif is_simple or not (changed := self._simplified(model)):
+            elif is_simple or not (changed := self._simplified(model, rewrites)):
                 break
             else:  # a removed node may have been the last other reader of an inner value
                 is_simple = True

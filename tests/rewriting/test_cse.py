@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import onnx_ir as ir
 import pytest
@@ -18,14 +19,15 @@ g (bool[N, 4] m, float[N, 4] x) => (float[N, 4] y{also})
 {{ a = {first} b = {second} p = Relu(a) q = Relu(b) y = Max(p, q) }}"""
 
 
-def shared(first: str, second: str, *, low: float = -9, also: str = "") -> Counter[str]:
-    """The remaining operators of two computations, each read by a Relu of the package."""
+def shared(first: str, second: str, *, low: float = -9, also: str = "", fused: Collection[str] = ()) -> Counter[str]:
+    """The remaining operators of two computations, each read by a Relu of the package, which is named `p` or `q`."""
     model = ir.from_onnx_text(TEXT.format(first=first, second=second, low=low, also=also))
     infer_shapes(model)
     for node in model.graph:
         if node.op_type == "Relu":
+            node.name = node.outputs[0].name
             node.metadata_props["ours"] = "yes"
-    eliminate_common(Outline(model), Constants(model), "ours", fused=())
+    eliminate_common(Outline(model), Constants(model), "ours", fused=fused)
     return Counter(node.op_type for node in model.graph)
 
 
@@ -36,6 +38,30 @@ def test_equal_computations_with_separate_constants_are_merged() -> None:
 def test_a_graph_output_stays_and_its_readers_are_merged() -> None:
     left = shared("Where(m, zero, low)", "Where(m, nought, deep)", also=", float[N, 4] b")
     assert left == {"Where": 2, "Relu": 1, "Max": 1}
+
+
+def test_what_only_fused_nodes_read_is_merged_and_they_are_not() -> None:
+    left = shared("Where(m, zero, low)", "Where(m, nought, deep)", fused={"p", "q"})
+    assert left == {"Where": 1, "Relu": 2, "Max": 1}
+
+
+def test_a_fused_node_that_computes_an_output_is_a_reader_like_any_other() -> None:
+    left = shared("Where(m, zero, low)", "Where(m, nought, deep)", fused={"p", "q"}, also=", float[N, 4] p, float[N, 4] q")
+    assert left == {"Where": 1, "Relu": 2, "Max": 1}
+
+
+def test_what_only_a_merged_node_read_is_removed() -> None:
+    # Both Expands read the same constant, but only the second one from a computation. Without its reader that is dead.
+    computed = "k = Constant <value = float[2] {0, 0}> () s = Shape(k)"
+    model = ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["" : 18]>
+g (float[2] x) => (float[2] y) <int64[1] two = {{2}}, float low = {{-9}}>
+{{ a = Expand(low, two) p = Relu(a) {computed} b = Expand(low, s) q = Relu(b) y = Max(p, q) }}""")
+    infer_shapes(model)
+    for node in model.graph:
+        if node.op_type == "Relu":
+            node.metadata_props["ours"] = "yes"
+    eliminate_common(Outline(model), Constants(model), "ours", fused=())
+    assert [node.op_type for node in model.graph] == ["Expand", "Relu", "Max"]
 
 
 @pytest.mark.parametrize(

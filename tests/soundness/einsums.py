@@ -36,12 +36,13 @@ def as_einsums(random: Random, proto: onnx.ModelProto, shapes: Mapping[str, Sequ
                 order = _order(transpose, ranks[position])
                 operands[position] = [operands[position][order.index(axis)] for axis in range(len(order))]
                 product.input[position] = transpose.input[0]
-        readers = [n for n in nodes if product.output[0] in n.input]
-        if len(readers) == 1 and readers[0].op_type == "Transpose" and product.output[0] not in outputs and random.random() < often:
-            order = _order(readers[0], max(ranks))
+        reader, *others = [n for n in nodes if product.output[0] in n.input] or [None]
+        is_turned = reader is not None and reader.op_type == "Transpose" and not others and product.output[0] not in outputs
+        if reader is not None and is_turned and random.random() < often:
+            order = _order(reader, max(ranks))
             result = [result[axis] for axis in order]
-            nodes.remove(readers[0])
-            product.output[0] = readers[0].output[0]
+            nodes.remove(reader)
+            product.output[0] = reader.output[0]
         product.op_type = "Einsum"
         del product.attribute[:]
         product.attribute.append(helper.make_attribute("equation", _equation(*operands, result)))
@@ -67,9 +68,7 @@ def _equation(*letters: Sequence[str]) -> str:
     return ",".join(operands) + "->" + result
 
 
-def _letters(
-    random: Random, shapes: Sequence[Sequence[int]], *, as_ellipsis: bool
-) -> tuple[list[str], list[str], list[str]]:
+def _letters(random: Random, shapes: Sequence[Sequence[int]], *, as_ellipsis: bool) -> tuple[list[str], list[str], list[str]]:
     """The letters of both operands and of the product. as_ellipsis: the leading axes are an ellipsis.
 
     A leading axis of one element broadcasts; it has a letter of its own, and the result has the letter of the other operand.
