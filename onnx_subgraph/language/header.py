@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnx_subgraph.language.formerly import read_formerly
-from onnx_subgraph.language.reading import read_id, read_summary
+from onnx_subgraph.language.reading import read_flag, read_id, read_summary
 from onnx_subgraph.language.source import Fields, Scalar
 from onnx_subgraph.language.targets import read_targets
 
@@ -24,6 +24,7 @@ class Header:
     file: str
     order: int
     formerly: tuple[str, ...] = ()
+    late: bool = False
     origin: str = ""
 
 
@@ -37,6 +38,7 @@ def header_of(fields: Fields, path: Path, order: int, lowered: Mapping[str, Coll
         str(path),
         order,
         read_formerly(fields, identity),
+        read_flag(fields, "late"),
         origin,
     )
 

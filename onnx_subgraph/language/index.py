@@ -49,7 +49,7 @@ def read_index(folder: Path, files: _Contents) -> Index | None:
 def _entry(row: Mapping[str, Any], folder: Path, order: int) -> Entry:
     file, needs = folder / row["file"], row["needs"]
     targets, formerly = tuple(row["targets"]), tuple(row["formerly"])
-    header = Header(row["id"], file.parent.name, row["summary"], targets, str(file), order, formerly)
+    header = Header(row["id"], file.parent.name, row["summary"], targets, str(file), order, formerly, row["late"])
     return Entry(header, None if needs is None else tuple(frozenset(map(_operator, need)) for need in needs))
 
 
@@ -74,6 +74,7 @@ def written(index: Index, folder: Path, files: _Contents) -> str:
             "summary": header.summary,
             "targets": header.targets,
             "formerly": header.formerly,
+            "late": header.late,
             "needs": None if needs is None else sorted(sorted(map(qualified, need)) for need in needs),
         }
         for header, needs in index.entries

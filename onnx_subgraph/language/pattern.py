@@ -98,8 +98,9 @@ class Pattern:
     inputs, outputs and attributes that must be true; `match` is then empty, too. raised: the canonical operator that this is a
     formula of. Its lowerings are in `replace`; further ones for the same target are in `variants`. kernel: the element types for
     which the library of kernels has that operator, if the pattern supports the target native. opsets: domain → minimum opset that
-    its pack requires. formerly: ids of patterns that were merged into this one. needs: sets of operators, as (domain, name), such
-    that every match has one of each; empty where that is not known without the formula.
+    its pack requires. late: whether it is tried only where no other pattern matches any more. formerly: ids of patterns that were
+    merged into this one. needs: sets of operators, as (domain, name), such that every match has one of each; empty where that is
+    not known without the formula.
     """
 
     id: str
@@ -118,6 +119,7 @@ class Pattern:
     fuses: tuple[Case, ...] = ()
     file: str = ""
     order: int = 0
+    late: bool = False
     grow: Grow | None = None
     bodies: Mapping[str, tuple[Expression, ...]] = field(default_factory=dict)
     raised: Raised | None = None

@@ -33,7 +33,7 @@ Operators = Mapping[str, CanonicalOperator]
 """The canonical operators that formulas may raise to, by name."""
 KEYS = (
     *("id", "summary", "match", "where", "let", "raises", "replace", "example"),
-    *("assumes", "mixed-precision", "targets", "shares", "results", "keeps", "fuses", "grow", "bodies", "formerly"),
+    *("assumes", "mixed-precision", "late", "targets", "shares", "results", "keeps", "fuses", "grow", "bodies", "formerly"),
 )
 """The keys of a pattern file, in the usual order."""
 REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses", "formerly")
@@ -82,7 +82,8 @@ def pattern_of(
         kernel=raised.operator.kernel if raised is not None and "native" in wanted else frozenset(),
         example=_example(fields.get("example")),
         assumes=_assumes(fields.get("assumes")),
-        mixed_precision=_flag(fields.get("mixed-precision")),
+        mixed_precision=read_flag(fields, "mixed-precision"),
+        late=read_flag(fields, "late"),
         shares=_assigned(fields.get("shares"), match, "shares", "name results of `match` that others may read, too"),
         given=_results(fields, match),
         keeps=read_cases(fields.get("keeps"), "keeps"),
@@ -175,12 +176,14 @@ def required(fields: Fields, key: str) -> Data:
     return data
 
 
-def _flag(data: Data | None) -> bool:
+def read_flag(fields: Fields, key: str) -> bool:
+    """The value of a key that is true or false, and false if it is left out. Raises PatternError."""
+    data = fields.get(key)
     if data is None:
         return False
-    scalar = read_text_of(data, "mixed-precision")
+    scalar = read_text_of(data, key)
     if scalar.text not in ("true", "false"):
-        raise PatternError(f"`{scalar.text}` is neither true nor false", span=scalar.span, hint="write `mixed-precision: true`")
+        raise PatternError(f"`{scalar.text}` is neither true nor false", span=scalar.span, hint=f"write `{key}: true`")
     return scalar.text == "true"
 
 

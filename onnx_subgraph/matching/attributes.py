@@ -22,6 +22,7 @@ from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators import Schema, history, is_axis, is_ordered
 
+_NOOP = "noop_with_empty_axes"
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 
 
@@ -86,6 +87,8 @@ class _Statics(NamedTuple):
             if not _is_last_axis(given.get("axis"), inputs, default=1):
                 return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
             given["axis"] = ir.AttrInt64("axis", -1)
+        if _NOOP in given and _has_axes(inputs):
+            del given[_NOOP]
         return cls(view, node, operator, inputs, view.schema(node), given)
 
     @property
@@ -220,6 +223,13 @@ def _is_single(identity: tuple[str, str], name: str) -> bool:
     names = (name, _RENAMED.get((operator, name), name))
     kinds = (s.attributes[n].type for s in history(operator, domain) for n in names if n in s.attributes)
     return any(str(kind).rpartition(".")[2] in ("FLOAT", "INT") for kind in kinds)
+
+
+def _has_axes(inputs: Inputs) -> bool:
+    """Whether a reduction is given axes, so that it does not matter what it does without."""
+    axes = inputs[1] if len(inputs) > 1 else None
+    count = axes.shape[0] if type(axes) is ir.Value and axes.shape is not None and axes.shape.rank() == 1 else 0
+    return isinstance(count, int) and count > 0
 
 
 def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:

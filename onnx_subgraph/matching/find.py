@@ -72,6 +72,11 @@ class Found:
         self._misses = misses
         self._refused = refused  # regions that were not kept
 
+    def beside(self, other: Found) -> Found:
+        """This result with the near misses of another one. The graph must not have changed in between."""
+        misses, refused = (*other._misses, *self._misses), (*other._refused, *self._refused)
+        return Found(self.matches, misses, refused, (*other.given_up, *self.given_up), self.parts)
+
     @cached_property
     def near_misses(self) -> tuple[NearMiss, ...]:
         """The furthest failure of each candidate that got past its anchor and is not inside a match of its pattern."""

@@ -65,3 +65,12 @@ def broadcast(context: ShapeInferenceContext, shapes: Sequence[Sequence[Dim]]) -
                 return None
             result[axis] = size
     return result
+
+
+def after_broadcasting(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """The rule for an operator whose result has the shape that its operands broadcast to."""
+    shapes = [value.shape for value in node.inputs if value is not None]
+    known = [tuple(shape.dims) for shape in shapes if shape is not None]
+    if shapes and len(known) == len(shapes):
+        result = broadcast(context, known)
+        node.outputs[0].shape = None if result is None else ir.Shape(result)

@@ -22,7 +22,6 @@ from onnx_subgraph.model.gaps import PROBLEM
 from onnx_subgraph.model.inference_rules import (
     AFTER,
     EARLY,
-    LONGEST_SHAPE,
     Rule,
     after_early_layer_normalization,
     after_fused_matmul,
@@ -30,6 +29,7 @@ from onnx_subgraph.model.inference_rules import (
     as_later,
     constant,
 )
+from onnx_subgraph.model.shape_arithmetic import LONGEST_SHAPE
 
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_JOINED = 4096

@@ -1,7 +1,7 @@
 """Rules of shape inference for operators where the library's are not sound or not complete on real graphs.
 
-Arithmetic on shapes is written by TorchScript as `Where(Equal(shape, -1), 1, shape)`. For broadcasting and slicing the library
-guesses: it broadcasts two different symbols to the first.
+For broadcasting and slicing the library guesses: it broadcasts two different symbols to the first. `shape_arithmetic` has the
+rules for integers that are sizes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import onnx_ir as ir
 import sympy
 from onnx_shape_inference import ShapeInferenceContext
 
-from onnx_subgraph.model.broadcasting import Dim, broadcast, dim_of, expression_of
+from onnx_subgraph.model import shape_arithmetic
+from onnx_subgraph.model.broadcasting import after_broadcasting, broadcast, dim_of, expression_of
 
 Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
-LONGEST_SHAPE = 64
-"""Maximum number of elements of an integer tensor that are tracked one by one; shapes are short."""
 _BROADCASTING = frozenset(
     (
         *("Add", "Sub", "Mul", "Div", "Mod", "Pow", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "And", "Or", "Xor"),
@@ -103,14 +102,6 @@ def after_scaled_product(context: ShapeInferenceContext, node: ir.Node) -> None:
         node.outputs[0].dtype = scale.dtype
 
 
-def _after_broadcasting(context: ShapeInferenceContext, node: ir.Node) -> None:
-    shapes = [value.shape for value in node.inputs if value is not None]
-    known = [tuple(shape.dims) for shape in shapes if shape is not None]
-    if shapes and len(known) == len(shapes):
-        result = broadcast(context, known)
-        node.outputs[0].shape = None if result is None else ir.Shape(result)
-
-
 def _after_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
     a, b, y = (value.shape if value is not None else None for value in (*node.inputs[:2], node.outputs[0]))
     if a is None or b is None or y is None or len(a) < 3 or len(b) < 3:
@@ -151,91 +142,6 @@ def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 # Arithmetic on shapes
-
-
-def _never_negative(context: ShapeInferenceContext, dim: Dim) -> bool:
-    expression = expression_of(dim)
-    if expression is None:
-        return False
-    return bool(expression.is_nonnegative) and not any(context.is_generated_symbol(str(s)) for s in expression.free_symbols)
-
-
-def _after_equal(context: ShapeInferenceContext, node: ir.Node) -> None:
-    _after_broadcasting(context, node)
-    operands = _paired(context, node.inputs)
-    if operands is None:
-        return
-    results = [_equal(context, a, b) for a, b in operands]
-    context._symbolic_values[node.outputs[0]] = [
-        context.new_symbolic_dim() if result is None else int(result) for result in results
-    ]
-
-
-def _equal(context: ShapeInferenceContext, a: Dim, b: Dim) -> bool | None:
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    if a == b and not isinstance(a, int) and a.value is not None:
-        return True
-    number, other = (a, b) if isinstance(a, int) else (b, a)
-    if isinstance(number, int) and number < 0 and _never_negative(context, other):
-        return False
-    return None
-
-
-def _paired(context: ShapeInferenceContext, inputs: Sequence[ir.Value | None]) -> list[tuple[Dim, ...]] | None:
-    """The known elements of several 0-D or 1-D integer values, broadcast and zipped; None where some are unknown."""
-    columns = [context.get_symbolic_value(value) if value is not None else None for value in inputs]
-    known = [column for column in columns if column is not None]
-    if len(known) != len(columns) or not known:
-        return None
-    length = max(map(len, known))
-    if length > LONGEST_SHAPE or any(len(column) not in (1, length) for column in known):
-        return None
-    return list(zip(*(column * length if len(column) == 1 else column for column in known), strict=True))
-
-
-def _after_where(context: ShapeInferenceContext, node: ir.Node) -> None:
-    _after_broadcasting(context, node)
-    operands = _paired(context, node.inputs)
-    if operands is None:
-        return
-    chosen = [
-        (b if condition == 0 else a) if isinstance(condition, int) or a == b else context.new_symbolic_dim()
-        for condition, a, b in operands
-    ]
-    context.set_symbolic_value(node.outputs[0], chosen)
-
-
-def _after_div(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Divide dimensions by numbers. Rounding towards zero equals rounding down, because dimensions are never negative."""
-    _after_broadcasting(context, node)
-    if node.outputs[0].dtype not in (ir.DataType.INT64, ir.DataType.INT32):
-        return
-    operands = _paired(context, node.inputs)
-    quotients = [_quotient(context, a, b) for a, b in operands or ()]
-    if quotients and None not in quotients:
-        context.set_symbolic_value(node.outputs[0], quotients)
-
-
-def _quotient(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
-    expression = expression_of(a)
-    if expression is None or not isinstance(b, int) or b <= 0 or not _never_negative(context, a):
-        return None
-    return dim_of(sympy.floor(expression / b))
-
-
-def _after_constant_of_shape(context: ShapeInferenceContext, node: ir.Node) -> None:
-    shape, result = node.inputs[0], node.outputs[0]
-    sizes = context.get_symbolic_value(shape) if shape is not None else None
-    if sizes is None:
-        return
-    result.shape = ir.Shape(list(sizes))
-    attribute = node.attributes.get("value")
-    tensor = attribute.as_tensor() if attribute is not None else None
-    if tensor is not None and result.dtype in (ir.DataType.INT64, ir.DataType.INT32) and len(sizes) <= 1:
-        count = sizes[0] if sizes else 1
-        if isinstance(count, int) and 0 <= count <= LONGEST_SHAPE:
-            context.set_symbolic_value(result, [int(tensor.numpy().reshape(-1)[0])] * count)
 
 
 def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -281,13 +187,14 @@ def _after_stft(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 AFTER: dict[str, Rule] = {
-    **dict.fromkeys(_BROADCASTING, _after_broadcasting),
-    "Div": _after_div,
-    "Equal": _after_equal,
-    "Where": _after_where,
-    "ConstantOfShape": _after_constant_of_shape,
+    **dict.fromkeys(_BROADCASTING, after_broadcasting),
+    "Div": shape_arithmetic.after_div,
+    "Equal": shape_arithmetic.after_equal,
+    "Where": shape_arithmetic.after_where,
+    "ConstantOfShape": shape_arithmetic.after_constant_of_shape,
     "Expand": _after_expand,
     "MatMul": _after_matmul,
+    "ReduceProd": shape_arithmetic.after_reduce_prod,
     "Reshape": _after_reshape,
     "STFT": _after_stft,
     "Slice": _after_slice,

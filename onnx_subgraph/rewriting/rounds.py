@@ -117,7 +117,7 @@ class Rewriter:
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
         """Return `base` rewritten; `base` itself is unchanged. admits: whether a place may be changed.
 
-        The user's patterns are tried first alone, then together with the built-in ones.
+        The user's patterns are tried first alone, then together with the built-in ones; those that are late come last.
         """
         model = copied(base)
         cuttings: list[Cutting] = []
@@ -131,7 +131,8 @@ class Rewriter:
         flushed: tuple[Flushed, ...] = ()
         simplified = NOTHING
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
-            terms = [p for p in patterns if p.grow is None]
+            terms = [p for p in patterns if p.grow is None and not p.late]
+            late = [p for p in patterns if p.grow is None and p.late]
             is_last = patterns is self.patterns
             of_einsums = [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]
             as_written: tuple[NearMiss, ...] = ()
@@ -144,11 +145,15 @@ class Rewriter:
             made, not_made, found, simplified = self._rounds(
                 model, terms, MOST_ROUNDS, allowed, record, simplifying=self.simplifying and is_last
             )
+            rewrites += made
+            skips += not_made
+            if late and not self._stops_early(skips):
+                made, not_made, found, _ = self._rounds(model, late, MOST_ROUNDS, allowed, record, earlier=found)
+                rewrites += made
+                skips += not_made
             if written or as_written:
                 found = Found((), (), tuple(dict.fromkeys((*as_written, *found.near_misses))), found.given_up)
                 put_back(model)
-            rewrites += made
-            skips += not_made
             if self._stops_early(skips):
                 return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
             growing = [p for p in patterns if p.grow is not None]
@@ -198,11 +203,12 @@ class Rewriter:
         record: Record | None,
         *,
         simplifying: bool = False,
+        earlier: Found | None = None,
     ) -> tuple[list[Rewrite], list[Skip], Found, Simplified]:
         """Run up to `most` rounds. Changes `model`.
 
-        simplifying: simplify the model when nothing is left to rewrite, and go on if that changed it. Returns the rewrites, the
-        skips, the last result of `find`, and what was simplified.
+        simplifying: simplify the model when nothing is left to rewrite, and go on if that changed it. earlier: what was found of
+        other patterns in this model. Returns the rewrites, the skips, the last result of `find`, and what was simplified.
         """
         rewrites: list[Rewrite] = []
         waiting: list[Skip] = []
@@ -214,6 +220,8 @@ class Rewriter:
                 found = find(model, patterns, constants=constants, thorough=self.thorough, asked=self.asked)
                 if self.thorough and not turn:  # near misses of the original graph, which a change may hide
                     before = found.near_misses
+                if earlier is not None and found.matches:  # they must be read before the graph changes
+                    before, earlier = (*earlier.near_misses, *before), None
             with self.stage("rewrite"):
                 made, skips = apply(
                     model,
@@ -239,10 +247,10 @@ class Rewriter:
             # Keep these skips, because the next round may not find the match again: a smaller match may replace one that needs a
             # later opset.
             waiting += (s for s in skips if s.opset is not None or s.bug is not None or s.winners)
-        if before and (rewrites or simplified):
+        if before:
             found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]
-        return rewrites, [*skips, *waiting, *bounded], found, simplified
+        return rewrites, [*skips, *waiting, *bounded], found if earlier is None else found.beside(earlier), simplified
 
 
 def _everywhere(place: Place) -> bool:

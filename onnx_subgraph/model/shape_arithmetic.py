@@ -1,0 +1,115 @@
+"""Rules of shape inference for the arithmetic on shapes, of which each element is a dimension or an expression of dimensions.
+
+TorchScript writes `Where(Equal(shape, -1), 1, shape)`, and tf2onnx the product of some dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+import sympy
+from onnx_shape_inference import ShapeInferenceContext
+
+from onnx_subgraph.model.broadcasting import Dim, after_broadcasting, dim_of, expression_of
+
+LONGEST_SHAPE = 64
+"""Maximum number of elements of an integer tensor that are tracked one by one; shapes are short."""
+
+
+def never_negative(context: ShapeInferenceContext, dim: Dim) -> bool:
+    """Whether a dimension is never negative."""
+    expression = expression_of(dim)
+    if expression is None:
+        return False
+    return bool(expression.is_nonnegative) and not any(context.is_generated_symbol(str(s)) for s in expression.free_symbols)
+
+
+def after_equal(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Equal of sizes."""
+    after_broadcasting(context, node)
+    operands = _paired(context, node.inputs)
+    if operands is None:
+        return
+    results = [_equal(context, a, b) for a, b in operands]
+    context._symbolic_values[node.outputs[0]] = [
+        context.new_symbolic_dim() if result is None else int(result) for result in results
+    ]
+
+
+def _equal(context: ShapeInferenceContext, a: Dim, b: Dim) -> bool | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    if a == b and not isinstance(a, int) and a.value is not None:
+        return True
+    number, other = (a, b) if isinstance(a, int) else (b, a)
+    if isinstance(number, int) and number < 0 and never_negative(context, other):
+        return False
+    return None
+
+
+def _paired(context: ShapeInferenceContext, inputs: Sequence[ir.Value | None]) -> list[tuple[Dim, ...]] | None:
+    """The known elements of several 0-D or 1-D integer values, broadcast and zipped; None where some are unknown."""
+    columns = [context.get_symbolic_value(value) if value is not None else None for value in inputs]
+    known = [column for column in columns if column is not None]
+    if len(known) != len(columns) or not known:
+        return None
+    length = max(map(len, known))
+    if length > LONGEST_SHAPE or any(len(column) not in (1, length) for column in known):
+        return None
+    return list(zip(*(column * length if len(column) == 1 else column for column in known), strict=True))
+
+
+def after_where(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Where of sizes."""
+    after_broadcasting(context, node)
+    operands = _paired(context, node.inputs)
+    if operands is None:
+        return
+    chosen = [
+        (b if condition == 0 else a) if isinstance(condition, int) or a == b else context.new_symbolic_dim()
+        for condition, a, b in operands
+    ]
+    context.set_symbolic_value(node.outputs[0], chosen)
+
+
+def after_div(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Divide dimensions by numbers. Rounding towards zero equals rounding down, because dimensions are never negative."""
+    after_broadcasting(context, node)
+    if node.outputs[0].dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        return
+    operands = _paired(context, node.inputs)
+    quotients = [_quotient(context, a, b) for a, b in operands or ()]
+    if quotients and None not in quotients:
+        context.set_symbolic_value(node.outputs[0], quotients)
+
+
+def _quotient(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
+    expression = expression_of(a)
+    if expression is None or not isinstance(b, int) or b <= 0 or not never_negative(context, a):
+        return None
+    return dim_of(sympy.floor(expression / b))
+
+
+def after_constant_of_shape(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """ConstantOfShape, whose shape is known and which may be a shape itself."""
+    shape, result = node.inputs[0], node.outputs[0]
+    sizes = context.get_symbolic_value(shape) if shape is not None else None
+    if sizes is None:
+        return
+    result.shape = ir.Shape(list(sizes))
+    attribute = node.attributes.get("value")
+    tensor = attribute.as_tensor() if attribute is not None else None
+    if tensor is not None and result.dtype in (ir.DataType.INT64, ir.DataType.INT32) and len(sizes) <= 1:
+        count = sizes[0] if sizes else 1
+        if isinstance(count, int) and 0 <= count <= LONGEST_SHAPE:
+            context.set_symbolic_value(result, [int(tensor.numpy().reshape(-1)[0])] * count)
+
+
+def after_reduce_prod(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """The number of elements of a shape, each axis of which is a size."""
+    source = node.inputs[0]
+    sizes = None if source is None or source.shape is None or len(source.shape) != 1 else context.get_symbolic_value(source)
+    factors = [expression_of(size) for size in sizes or ()]
+    if factors and None not in factors and ("noop_with_empty_axes" not in node.attributes or len(node.inputs) > 1):
+        context.set_symbolic_value(node.outputs[0], [dim_of(sympy.prod(factors))])
