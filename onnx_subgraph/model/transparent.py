@@ -1,4 +1,7 @@
-"""Nodes that pass an input on unchanged: Identity, inference Dropout, a Reshape to the same shape, a product with one."""
+"""Nodes that pass an input on unchanged: Identity, inference Dropout, a Reshape to the same shape, a product with one.
+
+A Where with a constant condition is such a node, too.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,8 @@ def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
         return None
     if node.op_type in _NEUTRAL:
         return _without_neutral(constants, node, value)
+    if node.op_type == "Where":
+        return _chosen(constants, node, value)
     rule, source = TRANSPARENT.get(node.op_type), node.inputs[0]
     if rule is None or source is None or value is not node.outputs[0] or value is source:
         return None
@@ -49,6 +54,15 @@ def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir
         if constants.scalar(other) == _NEUTRAL[node.op_type] and same_shape(source, value):
             return source
     return None
+
+
+def _chosen(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Value | None:
+    """The operand that a Where gives whose condition is the same constant for every element."""
+    condition = None if node.inputs[0] is None else constants.array(node.inputs[0])
+    if condition is None or not condition.size or condition.any() != condition.all():
+        return None
+    source = node.inputs[1 if condition.all() else 2]
+    return source if source is not None and source.dtype == value.dtype and same_shape(source, value) else None
 
 
 def _is_stored_scalar(value: ir.Value) -> bool:
@@ -127,5 +141,5 @@ TRANSPARENT: dict[str, _Rule] = {
 """Operator → whether its node passes the first input on."""
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
 """Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
-PASSING = frozenset((*TRANSPARENT, *_NEUTRAL))
+PASSING = frozenset((*TRANSPARENT, *_NEUTRAL, "Where"))
 """The operators whose nodes may pass an input on."""
