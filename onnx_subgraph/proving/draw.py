@@ -16,7 +16,8 @@ def draw(name: str, example: Example, dtype: str, shape: tuple[int, ...] | None 
     size = example.shape if shape is None else shape
     kind = np.dtype(dtype).kind
     if kind == "b":
-        return rng.random(size) > 0.5
+        drawn: np.ndarray = rng.random(size) > 0.5
+        return drawn if example.low is None or example.high is None else drawn.clip(bool(example.low), bool(example.high))
     if kind in "iu":
         low, high = int(example.low or 0), int(example.high if example.high is not None else 7)
         return rng.integers(low, high + 1, size).astype(dtype)

@@ -341,6 +341,8 @@ class Builder:
             return self.value(term)
         if operator != "Expand":
             return ""
+        if not self.feeds:
+            raise UnbuildableError("the shape that Expand gives follows from no value before it; let another operand come first")
         largest = max(self.feeds, key=lambda n: self.feeds[n].ndim)
         return self.node("Shape", [largest]) if self.spelling.symbolic else self.numbers(list(self.feeds[largest].shape))
 
