@@ -69,6 +69,7 @@ def page(rows: list[Row], made_by: str) -> str:
             found[kind] += mine
             called[kind] += all_of_them
     sums = ", ".join(f"{found[kind]} of {called[kind]} {kind}" for kind in OPERATORS)
+    before, after = (sum(row.nodes[index] for row in rows) for index in (0, 1))
     equivalent = sum(row.verdict == "equivalent" for row in rows)
     head = f"| network | nodes | {' | '.join(OPERATORS)} | verdict |\n|---|---:|{'---:|' * len(OPERATORS)}---|"
     return f"""# Networks of JAX and Keras
@@ -79,7 +80,7 @@ Weights are random. A column shows found/called: operators in the fused model, a
 The patterns were written with these networks in view: the page shows what is found, not what would be found in others.
 
 **Found: {sums}.
-{equivalent} of {len(rows)} models are equivalent; {sum(r.nodes[0] for r in rows):,} nodes became {sum(r.nodes[1] for r in rows):,}.**
+{equivalent} of {len(rows)} models are equivalent; {before:,} nodes became {after:,}.**
 
 {head}
 {chr(10).join(map(str, rows))}
@@ -88,14 +89,15 @@ The patterns were written with these networks in view: the page shows what is fo
 
 def _makers(folder: Path) -> str:
     """A sentence on the exporters, from the models themselves."""
-    producers = Counter()
+    producers = Counter[str]()
     for path in sorted(folder.glob("*.onnx")):
         model = onnx.load(path, load_external_data=False)
-        producers[" ".join(filter(None, (model.producer_name, model.producer_version)))] += 1
+        producers[" ".join(filter(None, (model.producer_name, model.producer_version.removesuffix(" None"))))] += 1
     return "The models are from " + " and ".join(f"{name} ({count})" for name, count in producers.items()) + "."
 
 
 def main() -> int:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the exported networks are")
     parser.add_argument("--write", action="store_true", help="write benchmarks/exporters.md")

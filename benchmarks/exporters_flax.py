@@ -58,9 +58,7 @@ class Decoder(nnx.Module):
         value = self.value(x).reshape(batch, length, HEADS // 2, SIZE)
         if not self.written:
             return self.out(jax.nn.dot_product_attention(query, key, value, is_causal=True).reshape(batch, length, WIDTH))
-        query, key, value = (
-            a.transpose(0, 2, 1, 3) for a in (query, jnp.repeat(key, 2, axis=2), jnp.repeat(value, 2, axis=2))
-        )
+        query, key, value = (a.transpose(0, 2, 1, 3) for a in (query, jnp.repeat(key, 2, axis=2), jnp.repeat(value, 2, axis=2)))
         scores = jnp.where(jnp.tril(jnp.ones((length, length))) == 0, -jnp.inf, query @ key.swapaxes(-1, -2) / np.sqrt(SIZE))
         return self.out((jax.nn.softmax(scores, -1) @ value).transpose(0, 2, 1, 3).reshape(batch, length, WIDTH))
 
@@ -99,6 +97,7 @@ def rotated_by_turning(x: Any) -> Any:
 
 
 def masked(query: Any, key: Any, value: Any, mask: Any) -> Any:
+    """Attention with a mask."""
     return jax.nn.dot_product_attention(query, key, value, mask=mask)
 
 
@@ -110,10 +109,12 @@ def with_bias(x: Any, bias: Any) -> Any:
 
 
 def norm_by_hand(x: Any) -> Any:
+    """LayerNorm without weights, of means and variances."""
     return (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
 def root_mean_square(x: Any) -> Any:
+    """RMSNorm without a weight."""
     return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
 
 
@@ -132,12 +133,13 @@ NETWORKS: dict[str, tuple[Callable[..., Any], list[Any], dict[str, int]]] = {
     "rotated": (rotated, [HEADED], {"rotary": 1}),
     "rotated_by_turning": (rotated_by_turning, [HEADED], {"rotary": 1}),
     "norm_by_hand": (norm_by_hand, [(2, 16, WIDTH)], {"LayerNorm": 1}),
-    "standardize": (lambda x: jax.nn.standardize(x), [(2, 16, WIDTH)], {"LayerNorm": 1}),
+    "standardize": (jax.nn.standardize, [(2, 16, WIDTH)], {"LayerNorm": 1}),
     "root_mean_square": (root_mean_square, [(2, 16, WIDTH)], {"RMSNorm": 1}),
 }
 
 
 def main(folder: Path) -> None:
+    """Export everything."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (network, inputs, called) in NETWORKS.items():
         onnx.save(to_onnx(network, inputs), folder / f"jax_{name}.onnx")

@@ -31,6 +31,7 @@ LENGTH, OPSET = 16, 18
 MODELS = keras_hub.models
 SIZES = {"vocabulary_size": 100, "num_layers": 2, "hidden_dim": 32, "intermediate_dim": 64}
 WHOLE = {**SIZES, "num_heads": 4, "max_sequence_length": 32}
+WITHOUT_WORDS = {key: size for key, size in WHOLE.items() if key != "vocabulary_size"}
 GROUPED = {**SIZES, "num_query_heads": 4, "num_key_value_heads": 2}
 ENCODED = {"attention": 2, "LayerNorm": 5, "GELU": 2}
 ROTATED = {"attention": 2, "rotary": 4, "RMSNorm": 5, "SiLU": 2}
@@ -45,10 +46,12 @@ def block(norm: Callable[[], Any], activation: Callable[[Any], Any], *, causal: 
 
 
 def gelu(x: Any) -> Any:
+    """GELU approximated with Tanh."""
     return keras.activations.gelu(x, approximate=True)
 
 
 def grouped() -> Any:
+    """Attention with few heads of keys."""
     given = keras.Input((LENGTH, 32))
     return keras.Model(given, layers.GroupQueryAttention(8, 4, 2)(given, given))
 
@@ -61,12 +64,7 @@ NETWORKS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
     "albert": (lambda: MODELS.AlbertBackbone(**WHOLE, embedding_dim=16), ENCODED),
     "bert": (lambda: MODELS.BertBackbone(**WHOLE), ENCODED),
     "bloom": (lambda: MODELS.BloomBackbone(**WHOLE), {**ENCODED, "LayerNorm": 6}),
-    "electra": (
-        lambda: MODELS.ElectraBackbone(
-            vocab_size=100, num_layers=2, num_heads=4, hidden_dim=32, embedding_dim=32, intermediate_dim=64, max_sequence_length=32
-        ),
-        ENCODED,
-    ),
+    "electra": (lambda: MODELS.ElectraBackbone(**WITHOUT_WORDS, vocab_size=100, embedding_dim=32), ENCODED),
     "gemma": (
         lambda: MODELS.GemmaBackbone(**SIZES, num_query_heads=4, num_key_value_heads=1, head_dim=8),
         {"attention": 2, "rotary": 4, "RMSNorm": 5, "GELU": 2},
@@ -102,6 +100,7 @@ def export(network: Any, path: Path) -> None:
 
 
 def main(folder: Path) -> None:
+    """Export everything."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (make, called) in NETWORKS.items():
         export(make(), folder / f"keras_{name}.onnx")

@@ -131,8 +131,7 @@ class Rewriter:
         flushed: tuple[Flushed, ...] = ()
         simplified = NOTHING
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
-            terms = [p for p in patterns if p.grow is None and not p.late]
-            late = [p for p in patterns if p.grow is None and p.late]
+            terms = [p for p in patterns if p.grow is None]
             is_last = patterns is self.patterns
             of_einsums = [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]
             as_written: tuple[NearMiss, ...] = ()
@@ -142,15 +141,11 @@ class Rewriter:
                 skips += not_made
                 as_written = found.near_misses  # before the graph changes
             written = write_as_products(model)
-            made, not_made, found, simplified = self._rounds(
-                model, terms, MOST_ROUNDS, allowed, record, simplifying=self.simplifying and is_last
+            made, not_made, found, simplified = self._stages(
+                model, terms, allowed, record, simplifying=self.simplifying and is_last
             )
             rewrites += made
             skips += not_made
-            if late and not self._stops_early(skips):
-                made, not_made, found, _ = self._rounds(model, late, MOST_ROUNDS, allowed, record, earlier=found)
-                rewrites += made
-                skips += not_made
             if written or as_written:
                 found = Found((), (), tuple(dict.fromkeys((*as_written, *found.near_misses))), found.given_up)
                 put_back(model)
@@ -193,6 +188,32 @@ class Rewriter:
             if recurrent:
                 infer_shapes(model)
         return recurrent
+
+    def _stages(
+        self, model: ir.Model, patterns: Sequence[Pattern], admits: Admits, record: Record | None, *, simplifying: bool
+    ) -> tuple[list[Rewrite], list[Skip], Found, Simplified]:
+        """Run rounds of the patterns that are not late, then of those that are, until these enable nothing. Changes `model`."""
+        early, late = ([p for p in patterns if p.late is wanted] for wanted in (False, True))
+        rewrites: list[Rewrite] = []
+        waiting: list[Skip] = []
+        simplified = NOTHING
+        told: tuple[NearMiss, ...] = ()
+        for _ in range(MOST_ROUNDS):
+            made, skips, found, changed = self._rounds(model, early, MOST_ROUNDS, admits, record, simplifying=simplifying)
+            rewrites += made
+            simplified += changed
+            if not late or self._stops_early(skips):
+                break
+            made, also, found, _ = self._rounds(model, late, MOST_ROUNDS, admits, record, earlier=found)
+            rewrites += made
+            skips += also
+            if not made:
+                break
+            waiting += filter(_waits, skips)
+            told = (*told, *found.near_misses) if self.thorough else told  # of the original graph, too
+        if told:
+            found = Found((), (), tuple(dict.fromkeys((*told, *found.near_misses))), found.given_up)
+        return rewrites, [*skips, *waiting], found, simplified
 
     def _rounds(
         self,
@@ -246,11 +267,16 @@ class Rewriter:
                 simplified += changed
             # Keep these skips, because the next round may not find the match again: a smaller match may replace one that needs a
             # later opset.
-            waiting += (s for s in skips if s.opset is not None or s.bug is not None or s.winners)
+            waiting += filter(_waits, skips)
         if before:
             found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]
         return rewrites, [*skips, *waiting, *bounded], found if earlier is None else found.beside(earlier), simplified
+
+
+def _waits(skip: Skip) -> bool:
+    """Whether a skip is told even if later rounds do not find its match again."""
+    return skip.opset is not None or skip.bug is not None or bool(skip.winners)
 
 
 def _everywhere(place: Place) -> bool:

@@ -74,6 +74,14 @@ CASES = {
         "n = Gather(s, zero) t = Concat<axis = 0>(n, one, one) b = Reshape(r, t) y = Sub(x, b)",
         {"ReduceSum": 1, "Sub": 1},
     ),
+    "a Where whose condition is constant": (
+        "yes = Constant<value = bool[1] {1}>() low = Constant<value = float {-9}>() w = Where(yes, x, low) y = Relu(w)",
+        {"Relu": 1},
+    ),
+    "a Where whose condition is a constant false": (
+        "no = Constant<value = bool {0}>() low = Constant<value = float {-9}>() w = Where(no, low, x) y = Relu(w)",
+        {"Relu": 1},
+    ),
     "an If of the rank": (
         """s = Shape(x) r = Size(s) three = Constant<value = int64 {3}>() is = Equal(r, three)
         y = If(is) <then_branch = a () => (float[A, B, C] t) { t = Relu(x) },
@@ -111,6 +119,8 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
         AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, zero) y = Relu(t)",
         AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, two) u = Softmax(r) y = Mul(t, u)",
         "c = Cast<to = 10>(x) d = Cast<to = 1>(c) y = Relu(d)",
+        "c = Constant<value = bool[2,1,1,1] {1, 1}>() low = Constant<value = float {-9}>() w = Where(c, x, low) y = ReduceSum(w)",
+        "c = Constant<value = bool[6] {1, 1, 0, 1, 1, 1}>() low = Constant<value = float {-9}>() y = Where(c, x, low)",
         "a = Constant<value = float {0.1}>() b = Constant<value = float {0.2}>() c = Exp(a) d = Mul(b, c) y = Mul(x, d)",
     ],
     ids=[
@@ -119,6 +129,8 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
         "another axis",
         "a reduction with another reader",
         "a Cast that rounds",
+        "a constant condition that broadcasts",
+        "a condition that is true for some elements",
         "arithmetic on floats",
     ],
 )

@@ -22,6 +22,13 @@ def failures(pattern: Pattern) -> str:
     return "\n".join(prove(pattern).failures)
 
 
+def test_a_shape_that_nothing_before_it_gives_is_left_out() -> None:
+    """`Expand(c, _)` needs a value for `_`; a constant in front of every other operand gives none."""
+    example = '{c: "bool[1] constant", x: "float32[2]", z: "float32[2]"}'
+    pattern = written("y = Where(Expand(c, _), x, z)", "y = Where(c, x, z)", example, where="y.shape == x.shape")
+    assert "follows from no value before it" in failures(pattern)
+
+
 def test_a_proof_reports_what_was_tried() -> None:
     proof = prove(catalogue().get("silu"))
     assert not proof.failures and not proof.unproved

@@ -46,3 +46,40 @@ def test_a_second_run_fuses_nothing(text: str, target: str, pattern: str, tmp_pa
     first = fuse(model, once, LIBRARY, Options(target=target))
     assert first.verdict.verdict == "equivalent" and [rewrite.pattern for rewrite in first.rewrites] == [pattern]
     assert not fuse(once, twice, LIBRARY, Options(target=target)).rewrites
+
+
+MASKED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[B, 2, 4, 8] q, float[B, 2, 8, 4] k, float[B, 2, 4, 8] v, bool[B, 1, 4, 4] m) => (float[B, 2, 4, 8] y)
+<float scale = {0.35355338}, float zero = {0}, float one = {1}, int64[1] last = {3}> {
+  s = MatMul(q, k) c = Mul(s, scale) p = Softmax<axis = 3>(c)
+  f = Cast<to = 1>(m) o = Mul(p, f) t = ReduceSum(o, last) g = Greater(t, zero)
+  d = Where(g, t, one) r = Div(o, d) w = Where(g, r, zero) y = MatMul(w, v)
+}"""
+
+
+def test_a_late_pattern_takes_nothing_from_one_that_a_later_round_completes(tmp_path: Path) -> None:
+    """FusedMatMul would hide the scaled product from attention, which is found only after the mask was moved."""
+    onnx.save(onnx.parser.parse_model(MASKED), tmp_path / "model.onnx")
+    found = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", LIBRARY, Options())
+    assert found.verdict.verdict == "equivalent"
+    assert [rewrite.pattern for rewrite in found.rewrites] == ["softmax-mask", "multi-head-attention"]
+
+
+def test_a_late_pattern_is_found_where_nothing_else_is(tmp_path: Path) -> None:
+    text = MASKED.replace("w = Where(g, r, zero) y = MatMul(w, v)", "y = MatMul(c, v)")
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    found = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", LIBRARY, Options())
+    assert {rewrite.pattern for rewrite in found.rewrites} == {"fused-matmul"}
+
+
+NEARLY = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 4] x, float[4, 3] w) => (float[n, 3] y) <float half = {0.5}, float one = {1}, float root = {1.42}> {
+  a = Mul(x, half) b = Div(x, root) c = Erf(b) d = Add(c, one) e = Mul(a, d) p = MatMul(e, w) y = Mul(p, half)
+}"""
+
+
+def test_near_misses_are_told_although_a_late_pattern_changes_the_graph(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(NEARLY), tmp_path / "model.onnx")
+    found = fuse(tmp_path / "model.onnx", None, LIBRARY, Options(dry_run=True))
+    assert [rewrite.pattern for rewrite in found.rewrites] == ["fused-matmul"]
+    assert "gelu" in {miss.pattern for miss in found.near_misses}
