@@ -81,3 +81,19 @@ def test_attention_is_raised_in_one_step(tmp_path: Path, searched: list[int]) ->
     result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(dry_run=True))
     assert result.operators_after["Attention"] == 1
     assert set(searched) == {14, 23}
+
+
+ONE_HEAD_OF_KEYS = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[B, 4, S, 8] q, float[B, 1, 8, S] k, float[B, 1, S, 8] v) => (float[B, S, 32] y)
+<float scale = {0.35355338}, int64[3] joined = {0, 0, 32}> {
+  s = MatMul(q, k) c = Mul(s, scale) p = Softmax<axis = 3>(c) o = MatMul(p, v)
+  t = Transpose<perm = [0, 2, 1, 3]>(o) y = Reshape(t, joined)
+}"""
+
+
+def test_one_head_of_keys_for_all_asks_for_the_opset_of_the_standards_attention(tmp_path: Path) -> None:
+    """onnxruntime's MultiHeadAttention does not broadcast the heads, as Falcon's attention needs it."""
+    onnx.save(onnx.parser.parse_model(ONE_HEAD_OF_KEYS), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(dry_run=True))
+    assert result.verdict is not None and result.verdict.verdict == "equivalent"
+    assert (result.opset_after, [rewrite.op for rewrite in result.rewrites][:1]) == (23, ["Attention"])
