@@ -19,6 +19,7 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import DECLARED, infer_shapes, proved_only, same_dim, same_shape, values
 from onnx_subgraph.model.surgery import remove, replace, sweep
+from onnx_subgraph.model.transparent import chosen
 
 LARGEST = 1024
 """A constant up to this size in bytes may be larger than the operands it is computed from."""
@@ -105,7 +106,7 @@ class _Pass:
         if node.op_type == "Constant" or self._compute(node):
             return
         for output in node.outputs:
-            source = self._constants.see_through(output)
+            source = self._constants.see_through(chosen(self._constants, output) or output)
             if source is not output and self._bypass(node, output, source):
                 return
         if node.op_type in ("Reshape", "Unsqueeze") and self._keep_axes(node):

@@ -1,7 +1,4 @@
-"""Nodes that pass an input on unchanged: Identity, inference Dropout, a Reshape to the same shape, a product with one.
-
-A Where with a constant condition is such a node, too.
-"""
+"""Nodes that pass an input on unchanged: Identity, inference Dropout, a Reshape to the same shape, a product with one."""
 
 from __future__ import annotations
 
@@ -37,8 +34,6 @@ def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
         return None
     if node.op_type in _NEUTRAL:
         return _without_neutral(constants, node, value)
-    if node.op_type == "Where":
-        return _chosen(constants, node, value)
     rule, source = TRANSPARENT.get(node.op_type), node.inputs[0]
     if rule is None or source is None or value is not node.outputs[0] or value is source:
         return None
@@ -56,8 +51,14 @@ def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir
     return None
 
 
-def _chosen(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Value | None:
-    """The operand that a Where gives whose condition is the same constant for every element."""
+def chosen(constants: Constants, value: ir.Value) -> ir.Value | None:
+    """The operand that a Where gives whose condition is the same constant for every element; None for other values.
+
+    Only simplifying asks this: function bodies have such nodes, and are found with them.
+    """
+    node = value.producer()
+    if node is None or node.op_type != "Where" or node.domain:
+        return None
     condition = None if node.inputs[0] is None else constants.array(node.inputs[0])
     if condition is None or not condition.size or condition.any() != condition.all():
         return None
@@ -141,5 +142,5 @@ TRANSPARENT: dict[str, _Rule] = {
 """Operator → whether its node passes the first input on."""
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
 """Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
-PASSING = frozenset((*TRANSPARENT, *_NEUTRAL, "Where"))
+PASSING = frozenset((*TRANSPARENT, *_NEUTRAL))
 """The operators whose nodes may pass an input on."""
