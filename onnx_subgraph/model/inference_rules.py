@@ -141,9 +141,6 @@ def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
     result.shape = ir.Shape(sizes)
 
 
-# Arithmetic on shapes
-
-
 def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
     data, target = node.inputs[0], node.inputs[1]
     if data is None or target is None or data.shape is None:

@@ -107,9 +107,10 @@ def after_constant_of_shape(context: ShapeInferenceContext, node: ir.Node) -> No
 
 
 def after_reduce_prod(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """The number of elements of a shape, each axis of which is a size."""
-    source = node.inputs[0]
-    sizes = None if source is None or source.shape is None or len(source.shape) != 1 else context.get_symbolic_value(source)
-    factors = [expression_of(size) for size in sizes or ()]
-    if factors and None not in factors and ("noop_with_empty_axes" not in node.attributes or len(node.inputs) > 1):
-        context.set_symbolic_value(node.outputs[0], [dim_of(sympy.prod(factors))])
+    """The product of sizes. A result of several elements is the sizes themselves: no axes, and noop_with_empty_axes."""
+    source, result = node.inputs[0], node.outputs[0]
+    if source is None or source.shape is None or len(source.shape) != 1 or result.shape is None:
+        return
+    factors = [expression_of(size) for size in context.get_symbolic_value(source) or ()]
+    if factors and None not in factors and all(dim == 1 for dim in result.shape):
+        context.set_symbolic_value(result, [dim_of(sympy.prod(factors))])
