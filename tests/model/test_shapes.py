@@ -221,7 +221,8 @@ def test_nothing_is_known_behind_a_reshape_that_can_not_run(target: str, known: 
 def test_the_product_of_sizes_is_a_size(product: str, known: list[str] | None) -> None:
     """tf2onnx joins the batch axes of an Einsum by such a product. Without axes and with noop it is the shape itself."""
     opset = 18 if "noop" in product else 17
-    text = f"{{ zero = Constant <value_ints = [0]> () none = Constant <value = int64[0] {{}}> () s = Shape (x) p = {product} y = ConstantOfShape (p) }}"
+    axes = "zero = Constant <value_ints = [0]> () none = Constant <value = int64[0] {}> ()"
+    text = f"{{ {axes} s = Shape (x) p = {product} y = ConstantOfShape (p) }}"
     model = inferred(text, inputs="float[batch, seq, 2] x", opset=opset)
     found = next(value.shape for value in values(model) if value.name == "y")
     assert (None if found is None or len(found) != 1 else shape(model, "y")) == known

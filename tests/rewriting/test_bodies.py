@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import onnx
 import onnx.parser
 import pytest
+from onnx.backend.test.case.node import collect_testcases
 
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.options import Options
@@ -65,3 +67,12 @@ def test_target_function_emits_no_operator_of_the_standard(tmp_path: Path) -> No
     (skip,) = fused(tmp_path, "function").skipped
     assert skip.reason == "the pattern has no replacement for the target function"
     assert skip.change == "choose another: --target onnxruntime or standard"
+
+
+def test_the_definition_of_attention_becomes_one_operator_before_a_pattern_takes_a_part(tmp_path: Path) -> None:
+    """ONNX's own model has a Where with a constant condition, which must not let a formula match inside it."""
+    with warnings.catch_warnings(action="ignore"):  # of other operators' cases
+        (case,) = (c for c in collect_testcases("Attention") if c.name == "test_attention_4d_expanded")
+    onnx.save(case.model, tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", None, load_patterns(), Options(prefer="fusion", dry_run=True))
+    assert [rewrite.op for rewrite in result.rewrites] == ["Attention"]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.einsum import put_back, write_as_products
@@ -175,31 +175,24 @@ example: {a: "float32[2, 3, 4, 8]", b: "float32[2, 3, 4, 8]"}
 """
 
 
+def with_own_sum(folder: Path, activation: str) -> FuseResult:
+    """Fuse an Einsum of a Relu and this activation with the user's pattern, which asks for two Relus."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, s, 4, 8] x, float[n, t, 4, 8] z) => (float[n, 4, s, t] y) {{
+      q = Relu(x) r = {activation}(q) y = Einsum <equation = "bihd,bjhd->bhij"> (r, z) }}"""
+    onnx.save(onnx.parser.parse_model(text), folder / "model.onnx")
+    (folder / "own_sum.yaml").write_text(OWN)
+    library = load_patterns((folder / "own_sum.yaml",))
+    return fuse(folder / "model.onnx", None, library, Options(prefer="fusion", dry_run=True, thorough=True))
+
+
 def test_a_pattern_of_the_user_can_name_an_einsum(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]>
-    g (float[n, s, 4, 8] x, float[n, t, 4, 8] z) => (float[n, 4, s, t] y) {
-      q = Relu(x)
-      r = Relu(q)
-      y = Einsum <equation = "bihd,bjhd->bhij"> (r, z) }"""
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
-    (tmp_path / "own_sum.yaml").write_text(OWN)
-    library = load_patterns((tmp_path / "own_sum.yaml",))
-    result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
-    assert "own-sum" in {rewrite.pattern for rewrite in result.rewrites}
+    assert "own-sum" in {rewrite.pattern for rewrite in with_own_sum(tmp_path, "Relu").rewrites}
 
 
 def test_a_pattern_with_an_einsum_says_why_it_does_not_match(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]>
-    g (float[n, s, 4, 8] x, float[n, t, 4, 8] z) => (float[n, 4, s, t] y) {
-      q = Relu(x)
-      r = Neg(q)
-      y = Einsum <equation = "bihd,bjhd->bhij"> (r, z) }"""
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
-    (tmp_path / "own_sum.yaml").write_text(OWN)
-    result = fuse(
-        tmp_path / "model.onnx", None, load_patterns((tmp_path / "own_sum.yaml",)), Options(dry_run=True, thorough=True)
-    )
-    assert "Neg" in {miss.found.split()[-1] for miss in result.near_misses if miss.pattern == "own-sum"}
+    misses = with_own_sum(tmp_path, "Neg").near_misses
+    assert "Neg" in {miss.found.split()[-1] for miss in misses if miss.pattern == "own-sum"}
 
 
 INSIDE = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
