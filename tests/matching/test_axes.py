@@ -119,3 +119,16 @@ def test_when_two_axes_are_known_to_be_equal_or_different() -> None:
     assert same_axes(AxisSet((last, Axis(-3, 3))), (0, 2)) is True
     assert same_axes((last, Axis(-3, 3)), (0, 2)) is False
     assert same_axes((front, last), (2, -1)) is True
+
+
+@pytest.mark.parametrize(
+    ("inputs", "count"),
+    [("x", 0), ("x, none", 0), ("x, axis1", 1)],
+    ids=["no axes", "empty axes", "axes"],
+)
+def test_noop_with_empty_axes_is_ignored_only_beside_axes(inputs: str, count: int) -> None:
+    """Without axes such a mean is its operand."""
+    probe = pattern("y = Relu(ReduceMean(x, axes=_))", "y = Relu(x)", example='{x: "float32[2, 3]"}')
+    text = f"m = ReduceMean <noop_with_empty_axes = 1> ({inputs}) y = Relu(m)"
+    proto = model(text, inputs=KNOWN, constants=AXES + ", int64[0] none = {}", opset=18)
+    assert matches(probe, proto) == count

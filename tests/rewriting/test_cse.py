@@ -50,6 +50,27 @@ def test_a_fused_node_that_computes_an_output_is_a_reader_like_any_other() -> No
     assert left == {"Where": 1, "Relu": 2, "Max": 1}
 
 
+def test_equal_results_of_the_graph_stay() -> None:
+    left = shared("Where(m, zero, low)", "Where(m, nought, deep)", also=", float[N, 4] p, float[N, 4] q")
+    assert left == {"Where": 1, "Relu": 2, "Max": 1}
+
+
+def test_nothing_is_merged_into_a_node_that_a_merge_removed() -> None:
+    # The second Expand is equal to the first one, and takes its Shape with it. The third one has an equal Shape, which stays.
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 18]>
+g (float[2] x) => (float[2] y, float[2] z) <int64[1] two = {2}, float low = {-9}> {
+  k = Constant <value = float[2] {0, 0}> () a = Expand(low, two) p = Relu(a) s = Shape(k) b = Expand(low, s) q = Relu(b)
+  y = Max(p, q) u = Shape(k) c = Expand(x, u) z = Relu(c) }""")
+    infer_shapes(model)
+    for node in model.graph:
+        if node.op_type == "Relu":
+            node.metadata_props["ours"] = "yes"
+    eliminate_common(Outline(model), Constants(model), "ours", fused=())
+    made = {value for node in model.graph for value in node.outputs}
+    read = {value for node in model.graph for value in node.inputs if value is not None and value.producer() is not None}
+    assert read <= made
+
+
 def test_what_only_a_merged_node_read_is_removed() -> None:
     # Both Expands read the same constant, but only the second one from a computation. Without its reader that is dead.
     computed = "k = Constant <value = float[2] {0, 0}> () s = Shape(k)"
