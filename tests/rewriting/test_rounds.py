@@ -83,3 +83,17 @@ def test_near_misses_are_told_although_a_late_pattern_changes_the_graph(tmp_path
     found = fuse(tmp_path / "model.onnx", None, LIBRARY, Options(dry_run=True))
     assert [rewrite.pattern for rewrite in found.rewrites] == ["fused-matmul"]
     assert "gelu" in {miss.pattern for miss in found.near_misses}
+
+
+FREED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[B, 4, 8] x, float[B, 4, 3] v) => (float[B, 8, 3] y, float[4, B, 8] z) {
+  t = Transpose<perm = [0, 2, 1]>(x) y = MatMul(t, v) z = Transpose<perm = [2, 0, 1]>(t)
+}"""
+
+
+def test_what_a_late_pattern_frees_is_found_in_the_same_run(tmp_path: Path) -> None:
+    """The product no longer reads the transposed value, so both Transposes become one."""
+    onnx.save(onnx.parser.parse_model(FREED), tmp_path / "model.onnx")
+    found = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", LIBRARY, Options())
+    assert [rewrite.pattern for rewrite in found.rewrites] == ["fused-matmul", "rearrange-rearrange"]
+    assert not fuse(tmp_path / "fused.onnx", None, LIBRARY, Options(dry_run=True)).rewrites
