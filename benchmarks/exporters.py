@@ -102,9 +102,10 @@ def main() -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the exported networks are")
     parser.add_argument("--write", action="store_true", help="write benchmarks/exporters.md")
     arguments = parser.parse_args()
-    rows = [measure(path) for path in sorted(arguments.folder.glob("*.onnx"))]
-    if not rows:
-        parser.error(f"{arguments.folder} has no .onnx file; run exporters_flax.py and exporters_keras.py first")
+    paths = [path for path in sorted(arguments.folder.glob("*.onnx")) if path.with_suffix(".json").is_file()]
+    if not paths:
+        parser.error(f"{arguments.folder} has no .onnx with a .json: run exporters_flax.py and exporters_keras.py first")
+    rows = [measure(path) for path in paths]
     text = page(rows, _makers(arguments.folder))
     print(text)
     if arguments.write:
