@@ -19,7 +19,6 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import DECLARED, infer_shapes, proved_only, same_dim, same_shape, values
 from onnx_subgraph.model.surgery import remove, replace, sweep
-from onnx_subgraph.model.transparent import chosen
 
 LARGEST = 1024
 """A constant up to this size in bytes may be larger than the operands it is computed from."""
@@ -106,7 +105,7 @@ class _Pass:
         if node.op_type == "Constant" or self._compute(node):
             return
         for output in node.outputs:
-            source = self._constants.see_through(chosen(self._constants, output) or output)
+            source = self._constants.see_through(self._operand_of_where(output) or output)
             if source is not output and self._bypass(node, output, source):
                 return
         if node.op_type in ("Reshape", "Unsqueeze") and self._keep_axes(node):
@@ -147,6 +146,20 @@ class _Pass:
         self._counts["branches"] += 1
 
     # Values
+
+    def _operand_of_where(self, value: ir.Value) -> ir.Value | None:
+        """The operand that a Where gives for every element, because its condition is constant; None for other values.
+
+        The matcher does not look through such a node: bodies of standard operators have it, and are found with it.
+        """
+        node = value.producer()
+        if node is None or node.op_type != "Where" or node.domain or node.inputs[0] is None:
+            return None
+        condition = self._constants.array(node.inputs[0])
+        if condition is None or not condition.size or condition.any() != condition.all():
+            return None
+        source = node.inputs[1 if condition.all() else 2]
+        return source if source is not None and source.dtype == value.dtype and same_shape(source, value) else None
 
     def _compute(self, node: ir.Node) -> bool:
         """Replace a node with known results by constants. Returns whether it did."""

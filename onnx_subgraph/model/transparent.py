@@ -51,21 +51,6 @@ def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir
     return None
 
 
-def chosen(constants: Constants, value: ir.Value) -> ir.Value | None:
-    """The operand that a Where gives whose condition is the same constant for every element; None for other values.
-
-    Only simplifying asks this: function bodies have such nodes, and are found with them.
-    """
-    node = value.producer()
-    if node is None or node.op_type != "Where" or node.domain:
-        return None
-    condition = None if node.inputs[0] is None else constants.array(node.inputs[0])
-    if condition is None or not condition.size or condition.any() != condition.all():
-        return None
-    source = node.inputs[1 if condition.all() else 2]
-    return source if source is not None and source.dtype == value.dtype and same_shape(source, value) else None
-
-
 def _is_stored_scalar(value: ir.Value) -> bool:
     """Whether a value is an initializer, or a Constant, of one element."""
     node = value.producer()
