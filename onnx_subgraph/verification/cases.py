@@ -28,7 +28,7 @@ from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, timed, trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.showing import showings
-from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by
+from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
 
 DRAWS = 2
 """Runs with added noise per case; one where the model is slow. The run with optimisation on is extra."""
@@ -124,7 +124,7 @@ class Drawing:
         return [Case(sizes_of(given, self.model.graph.inputs), None, given, outputs, seconds=seconds)]
 
     def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]], length: int = 0) -> list[Case] | Failure:
-        """Cases of two sizes, if possible. length: tries sizes of this length, if not 0."""
+        """Cases of two sizes, of some with ones, and of other values, if possible. length: tries sizes of this length, if not 0."""
         inputs = required_inputs(self.model)
         refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
         first = self._found(session, refusals, self._trials(shapes, FIRST, length), seed)
@@ -145,7 +145,8 @@ class Drawing:
             other = self._found(session, refusals, trials, seed + 1, other_than=first.sizes, seconds=SECONDS / 2)
             if not isinstance(other, Failure):
                 cases.append(other)
-        for sizes, at in [(case.sizes, (case.seed or 0) + 2) for case in cases]:
+        ones = [(sizes, seed + 2 + index) for index, sizes in enumerate(with_ones(inputs, shapes, first.sizes))]
+        for sizes, at in [*ones, *((case.sizes, (case.seed or 0) + 2) for case in cases)]:
             if len(cases) < min(4, affordable):
                 feeds = draw_feeds(self.model, sizes, at)
                 outputs = run(session, feeds)

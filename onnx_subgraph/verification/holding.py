@@ -49,6 +49,10 @@ SMALLEST = 2.0**-10
 """The gain of smaller results of a narrow dtype is not checked: their roundings are larger than a unit in the last place."""
 
 
+MOST_NAMED = 4
+"""How many of the values are named on which a replacement does not run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """The worst result of a rewrite. result: its name before the rewrite. against: what it was compared with.
@@ -91,7 +95,9 @@ class Holding:
         if isinstance(fused, Failure):
             if isinstance(unfused, Failure):
                 return Held(unknown=f"onnxruntime does not run it by itself: {unfused.message}")
-            return Held(accuracy=Accuracy(float("inf"), 0.0, 0.0, f"does not run: {fused.message}"), runs=False)
+            read = ", ".join(f"{name} of shape {list(np.shape(value))}" for name, value in list(values.items())[:MOST_NAMED])
+            said = f"does not run on {read}: {fused.message}" if read else f"does not run: {fused.message}"
+            return Held(accuracy=Accuracy(float("inf"), 0.0, 0.0, said), runs=False)
         try:
             found = self._against_truth(self._before.exactly(values), unfused, fused, values)
         except UnknownError as why:

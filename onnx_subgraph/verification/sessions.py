@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -256,8 +257,12 @@ def runner(session: Session) -> Callable[[Mapping[str, Any], Any], Sequence[Any]
     return lambda feeds, options: list(session.handle.run(None, dict(feeds), options))
 
 
+_PLACE_IN_SOURCE = re.compile(r"/onnxruntime_src/\S+?:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^]]*\])? ")
+"""The line of onnxruntime's source that a message comes from, with the signature of its function."""
+
+
 def first_lines(error: Exception) -> str:
-    """The error message of onnxruntime without its prefix, shortened if it is long."""
+    """The error message of onnxruntime without its prefix and the place in its source, shortened if it is long."""
     if isinstance(error, UnicodeDecodeError):  # the message contains a name that is not UTF-8
         text = error.object.decode(errors="backslashreplace")
     else:
@@ -265,6 +270,7 @@ def first_lines(error: Exception) -> str:
     # "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running Add node. Name:'…' …"
     if text.startswith("[ONNXRuntimeError]"):
         text = text.split(" : ", 3)[-1]
+    text = _PLACE_IN_SOURCE.sub("", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     short = " ".join(lines[:3])
     return short if len(short) <= 600 else short[:597] + "..."

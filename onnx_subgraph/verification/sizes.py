@@ -160,6 +160,19 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
         yield {other: size if other == name else likely.pieces for other in roles} | fixed
 
 
+def with_ones(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], sizes: Sizes) -> Iterator[Sizes]:
+    """The sizes with 1 for every other dimension of a role, then for the others: batches, lengths, pasts.
+
+    A size of 1 broadcasts. So a rewrite that takes two dimensions for equal shows where one of them is 1. The sides of an image
+    keep their sizes, and so does a role's only dimension.
+    """
+    fixed = fixed_by(inputs, shapes)
+    roles = {name: role for name, role in symbols(inputs).items() if name not in fixed and role != "image"}
+    several = [names for role in dict.fromkeys(roles.values()) if len(names := [n for n in roles if roles[n] == role]) > 1]
+    for start in (1, 0) if several else ():
+        yield sizes | dict.fromkeys((name for names in several for name in names[start::2]), 1)
+
+
 def baked(model: ir.Model) -> list[int]:
     """Sizes in constant shapes of the model's Reshape and Expand nodes, which an exporter may have embedded.
 

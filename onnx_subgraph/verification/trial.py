@@ -105,7 +105,8 @@ def outcomes_of(session: Session | Failure, provider: str, optimised: bool, case
     for case in cases:
         outputs = session if isinstance(session, Failure) else run(session, case.fed_to(session))
         if isinstance(outputs, Failure):
-            what = "does not load" if isinstance(session, Failure) else "does not run"
+            at = " ".join(f"{name}={size}" for name, size in case.sizes.items())
+            what = "does not load" if isinstance(session, Failure) else f"does not run at {at}" if at else "does not run"
             yield Outcome(provider, optimised, case, {}, f"{what}: {outputs.message}")
         else:
             yield Outcome(provider, optimised, case, outputs)

@@ -71,3 +71,30 @@ def test_an_undone_fusion_is_in_the_annotations_of_ci(run: Run, arguments: list[
     strict = run(*arguments, *files, "--strict")
     assert "fusion: forgetful-norm at g7" in junit.read_text() and "not written: 1 wrong fusion" in summary.read_text()
     assert "::error" in strict.out + strict.err
+
+
+BATCHES = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[A, 4, S, 8] q, float[B, 4, T, 8] k, float[C, 4, T, 8] v, float[D, 1, S, T] mask) => (float[E, 4, S, 8] y) {
+  t = Transpose<perm = [0, 1, 3, 2]> (k) s = MatMul (q, t) c = Constant<value_float = 0.35> () m = Mul (s, c)
+  a = Add (m, mask) p = Softmax<axis = -1> (a) y = MatMul (p, v)
+}"""
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> Path:
+    """Attention whose mask may have a larger batch than the queries: MatMul broadcasts, the operator Attention does not."""
+    onnx.save(onnx.parser.parse_model(BATCHES), tmp_path / "batches.onnx")
+    return tmp_path / "batches.onnx"
+
+
+def test_a_fusion_that_fails_where_one_of_two_batches_is_one_is_undone(run: Run, batches: Path) -> None:
+    result = run("fuse", batches, "--target", "standard", "--prefer", "fusion")
+    assert result.code == 0 and "multi-head-attention at y is undone: it does not run on " in result.err
+    assert "k of shape [1, " in result.err and "q of shape [2, " in result.err
+    assert "/onnxruntime_src/" not in result.err, "a line of onnxruntime's source is no reason"
+
+
+def test_with_the_shapes_that_a_user_gives_it_is_kept(run: Run, batches: Path) -> None:
+    shapes = [f"--shape={name}=2x{rest}" for name, rest in [("q", "4x7x8"), ("k", "4x5x8"), ("v", "4x5x8"), ("mask", "1x7x5")]]
+    result = run("fuse", batches, "--target", "standard", "--prefer", "fusion", *shapes)
+    assert result.code == 0 and not result.err and "multi-head-attention" in result.out

@@ -115,7 +115,7 @@ def test_a_replacement_that_does_not_run_is_wrong(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(holding, "open_session", refuse)
     result = held(layers(tmp_path / "m.onnx", [1e-5]), ("sloppy-gelu",), patterns(tmp_path, GELU))
     (undone,) = result.undone
-    assert undone.problem == "does not run: no such kernel"
+    assert undone.problem.startswith("does not run on ") and undone.problem.endswith(": no such kernel")
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
