@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -13,6 +13,7 @@ from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.raising import check_raised
+from onnx_subgraph.rewriting.rewrite import Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 
 Wishes = dict[int, frozenset[str]]
@@ -52,6 +53,7 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
     made = {own: Attempt(original, hasty(original))}
     wishes = {own: frozenset[str](), **_wishes(made[own].fused)}
     tried: set[int] = set()
+    in_vain: dict[int, tuple[Skip, ...]] = {}
     while left := wishes.keys() - notes.keys() - tried:
         highest = max(left)
         if highest in made:
@@ -59,10 +61,13 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
                 made[highest] = replace(made[highest], fused=rewriter(made[highest].base))
                 wishes = _union(wishes, _wishes(made[highest].fused))
                 continue
-            wanting = wishes.pop(highest) & {r.pattern for r in made[highest].fused.rewrites}
+            fused = made[highest].fused
+            wanting = wishes.pop(highest) & {r.pattern for r in fused.rewrites}
             if wanting or highest == own:
                 tried.add(highest)
-                yield replace(made[highest], raised_for=wanting)
+                yield Attempt(made[highest].base, _with_reasons(fused, in_vain), wanting)
+            else:
+                in_vain[highest] = fused.skips
             continue
         try:
             base = _at_opset(original, highest, rewriter, clock)
@@ -71,6 +76,17 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
             notes[highest] = error.message
             continue
         wishes = _union(wishes, _wishes(made[highest].fused))  # at this opset, further replacements may need yet another opset
+
+
+def _with_reasons(fused: Fused, in_vain: Mapping[int, Sequence[Skip]]) -> Fused:
+    """The model with the real reasons of skips that only named an opset. in_vain: the skips at opsets that were no use."""
+    there = {(opset, s.pattern, s.node): s for opset, skips in in_vain.items() for s in skips if s.opset is None}
+
+    def really(skip: Skip) -> Skip:
+        other = None if skip.opset is None or skip.replaced else there.get((skip.opset, skip.pattern, skip.node))
+        return skip if other is None else replace(other, reason=f"at opset {skip.opset}, {other.reason}")
+
+    return replace(fused, skips=tuple(map(really, fused.skips)))
 
 
 def _union(wishes: Wishes, others: Wishes) -> Wishes:
