@@ -947,6 +947,28 @@ def rotated() -> Variants:
     for how in ("Flatten", "Reshape"):
         yield f"neighbours, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: neighbours(t, h)
 
+    def heads_behind(t: Text, how: str) -> str:
+        """x cos + (-x₁, x₀) sin with the heads behind the length, and angles [1, s, 1, 4] in pairs, as in GPT-J and CodeGen."""
+        x, freqs = t.call("Reshape", "query", t.integers(0, 0, 2, 4)), t.call("Unsqueeze", angles(t), t.integers(3))
+        both = t.call("Reshape", t.call("Expand", freqs, t.integers(1, 1, 1, 2)), t.integers(1, -1, 1, 4))
+        even, odd = (t.call("Slice", x, t.integers(i), t.integers(2**63 - 1), t.integers(3), t.integers(2)) for i in (0, 1))
+        stacked = t.call("Concat", *(t.call("Unsqueeze", r, t.integers(-1)) for r in (t.call("Neg", odd), even)), axis=-1)
+        half = t.call("Reshape", stacked, t.call("Shape", x) if how == "Flatten" else t.integers(0, -1, 2, 4))
+        rotated = t.call("Add", t.call("Mul", x, t.call("Cos", both)), t.call("Mul", half, t.call("Sin", both)))
+        return t.call("Reshape", rotated, t.integers(0, 0, 8))
+
+    for how in ("Flatten", "Reshape"):
+        yield f"neighbours with the heads behind, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: heads_behind(t, h)
+
+    def one_head(t: Text, how: str) -> str:
+        """The only head of the keys, as in DeepSeek: the axis of heads is 1, and so is that of the cosines."""
+        x = t.call("Reshape", "query", t.integers(0, 1, -1, 4))
+        turned = t.call("Concat", *pair(t, *halves(t, x, how), *waves(t, angles(t))), axis=-1)
+        return t.call("Reshape", turned, t.integers(0, -1, 4))
+
+    for how in ("Split", "Slice"):
+        yield f"halves of one head, {how}", "float[b, s, 4] query", "float[b, s, 4] y", lambda t, h=how: one_head(t, h)
+
 
 def attention_of_rotated() -> Variants:
     """Attention of rotated queries and keys."""
