@@ -20,6 +20,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching import layout
 from onnx_subgraph.matching.equalities import PRODUCT_OPERATORS, SUM_OPERATORS, Identity, is_associative, standing_for
 from onnx_subgraph.matching.normal import (
+    Chain,
     Choice,
     Constant,
     Layout,
@@ -27,19 +28,13 @@ from onnx_subgraph.matching.normal import (
     Normal,
     Nothing,
     Operation,
-    Product,
-    Sum,
     children,
     is_empty,
     walk,
 )
 from onnx_subgraph.matching.rearrangement import LONGEST
 
-_CHAINS = {
-    "product": PRODUCT_OPERATORS,
-    "sum": SUM_OPERATORS,
-    **{word: frozenset(("", o) for o in operators) for word, operators in layout.PRODUCERS.items()},
-}
+_LAYOUT = {word: frozenset(("", o) for o in operators) for word, operators in layout.PRODUCERS.items()}
 
 
 class Level(NamedTuple):
@@ -49,7 +44,7 @@ class Level(NamedTuple):
     of 1.
     """
 
-    term: Operation | Product | Sum | Layout
+    term: Operation | Chain | Layout
     operators: frozenset[Identity]
     steps: int
     optional: bool
@@ -218,7 +213,7 @@ def _anchors(term: Normal, path: tuple[Level, ...], known: Mapping[int, _Best]) 
 @lru_cache(maxsize=1 << 14)
 def _structure(term: Normal) -> int:
     """The number of operators in a term."""
-    return isinstance(term, Operation | Product | Sum) + sum(_structure(child) for child in children(term))
+    return isinstance(term, Operation | Chain) + sum(_structure(child) for child in children(term))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -227,13 +222,13 @@ def _level(term: Normal) -> Level | None:
         case Operation(operators=operators, arguments=arguments):
             steps = max(1, len(arguments) - 1) if is_associative(operators) else 1
             return Level(term, standing_for(operators), steps, False)
-        case Product(factors=factors):
-            steps = sum(max(1, ceil(abs(p))) for _, p in factors) + 2
-            return Level(term, _CHAINS["product"], steps, len(factors) == 1)
-        case Sum(addends=addends):
-            return Level(term, _CHAINS["sum"], len(addends) + 1, is_empty(term))
+        case Chain(is_product=True, items=items):
+            steps = sum(max(1, ceil(abs(p))) for _, p in items) + 2
+            return Level(term, PRODUCT_OPERATORS, steps, len(items) == 1)
+        case Chain(items=items):
+            return Level(term, SUM_OPERATORS, len(items) + 1, is_empty(term))
         case Layout(term=word):
-            return Level(term, _CHAINS[word.word], 1 if word.word == "split" else LONGEST, False)
+            return Level(term, _LAYOUT[word.word], 1 if word.word == "split" else LONGEST, False)
         case _:
             return None
 

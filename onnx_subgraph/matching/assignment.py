@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import onnx_ir as ir
 
 from onnx_subgraph.matching.failure import Kind, Recorder
-from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, NormalPattern, Nothing, Operation, Product, Sum
+from onnx_subgraph.matching.normal import Chain, Choice, Constant, Layout, Name, Normal, NormalPattern, Nothing, Operation
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import Virtual
 
@@ -39,14 +39,14 @@ class Matching(Protocol):
         """The states in which `value` equals `term`."""
         ...
 
-    def negated(self, term: Product | Sum | Name | Operation, value: Target, state: State) -> Iterable[State]:
+    def negated(self, term: Chain | Name | Operation, value: Target, state: State) -> Iterable[State]:
         """The states in which `value` is the negative of `term`."""
         ...
 
 
-def assigned(matcher: Matching, terms: Terms, items: Items, state: State, product: bool) -> Iterator[State]:
-    """Every assignment of the items to the terms. Of interchangeable terms (`twins`), the first gets the first item."""
-    yield from _assigned(matcher, terms, items, tuple(range(len(items))), {}, state, product)
+def assigned(matcher: Matching, chain: Chain, items: Items, state: State) -> Iterator[State]:
+    """Every assignment of the items to those of the chain. Of interchangeable terms (`twins`), the first gets the first item."""
+    yield from _assigned(matcher, chain.items, items, tuple(range(len(items))), {}, state, chain.is_product)
 
 
 def _assigned(
@@ -76,7 +76,7 @@ def _assigned(
                 continue
             tried = True
             found = matcher.match(term, value, state)
-        elif not product and isinstance(term, Product | Sum | Name | Operation) and actual == -power:
+        elif not product and isinstance(term, Chain | Name | Operation) and actual == -power:
             found = matcher.negated(term, value, state)
         else:
             continue
@@ -122,7 +122,7 @@ def specificity(term: Normal, state: State | None = None) -> int:
     return _SPECIFICITY[type(term)]
 
 
-_SPECIFICITY = {Operation: 0, Layout: 0, Product: 1, Sum: 1, Constant: 1, Nothing: 1, Choice: 3}
+_SPECIFICITY = {Operation: 0, Layout: 0, Chain: 1, Constant: 1, Nothing: 1, Choice: 3}
 
 
 @lru_cache(maxsize=1 << 14)

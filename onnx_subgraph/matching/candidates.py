@@ -13,7 +13,7 @@ from onnx_subgraph.matching.explorer import Explorer
 from onnx_subgraph.matching.failure import SLIGHTLY, Failure, Kind
 from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.matcher import GivenUpError, Matcher
-from onnx_subgraph.matching.normal import NormalPattern, Product, Sum
+from onnx_subgraph.matching.normal import Chain, NormalPattern
 from onnx_subgraph.matching.reasons import not_read
 from onnx_subgraph.matching.state import EMPTY, Visited
 from onnx_subgraph.matching.structure import Structure
@@ -84,7 +84,7 @@ def explored(miss: RawMiss, explorers: dict[tuple[int, int], Explorer]) -> Failu
     except GivenUpError:
         pass  # the furthest failure so far is the reason
     failure = explorer.furthest.take()
-    telling = ENOUGH if isinstance(miss.anchor.term, Product | Sum) or not miss.thorough else 1
+    telling = ENOUGH if isinstance(miss.anchor.term, Chain) or not miss.thorough else 1
     return failure if failure is not None and failure.matched >= telling else None
 
 

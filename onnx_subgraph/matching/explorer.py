@@ -10,7 +10,7 @@ from onnx_subgraph.matching.assignment import assigned
 from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.failure import LONGER, Failure, Furthest, Kind
 from onnx_subgraph.matching.matcher import Matcher, Structured, Target
-from onnx_subgraph.matching.normal import BROADCASTING, Choice, Normal, NormalPattern, Product, Sum, mentions
+from onnx_subgraph.matching.normal import BROADCASTING, Chain, Choice, Normal, NormalPattern, mentions
 from onnx_subgraph.matching.reasons import applied, constant_of_rank, describe, spelled, words
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.state import State
@@ -61,7 +61,7 @@ class Explorer(Matcher):
         if failure is not None:
             self.furthest.again(failure)
 
-    def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
+    def seen_as(self, term: Chain, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """All factorings with the right number of items, whatever the items are."""
         wanted = self.asked.structure(term)
         assert isinstance(wanted, Items)
@@ -69,31 +69,29 @@ class Explorer(Matcher):
         self._other_items(term, value, constant, state, known=bool(factorings))
         return factorings
 
-    def with_another_constant(
-        self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
-    ) -> None:
+    def with_another_constant(self, term: Chain, value: ir.Value, factoring: Factoring, constant: float, state: State) -> None:
         """Report a wrong constant, but only if everything else matches."""
         if term.scalar is not None:
             return
-        items, said = _items(term), (f"the constant {constant:.6g}", f"{factoring.constant:.6g}", "")
-        for reached in assigned(self, items, factoring.items, state.visit(factoring.nodes, term.span), isinstance(term, Product)):
+        said = (f"the constant {constant:.6g}", f"{factoring.constant:.6g}", "")
+        for reached in assigned(self, term, factoring.items, state.visit(factoring.nodes, term.span)):
             numbers = (constant, factoring.constant)
             self.recorder.fail(Kind.NUMBER, reached, term.span, value, said=said, numbers=numbers)
             break
 
-    def _other_items(self, term: Product | Sum, value: ir.Value, constant: float, state: State, *, known: bool) -> None:
+    def _other_items(self, term: Chain, value: ir.Value, constant: float, state: State, *, known: bool) -> None:
         """Report that the chain of `value` has other items than `term`.
 
         It has an item in place of a constant, another exponent, or more or fewer items.
 
         known: whether a factoring with the right number of items exists.
         """
-        items, is_product = _items(term), isinstance(term, Product)
+        items, is_product = term.items, term.is_product
         limit = len(items) + 2
         factorings = self.factorings(value, limit, product=is_product)
         for factoring in factorings:
             for item, rest in _without_one(factoring):
-                for reached in assigned(self, items, rest, state.visit(factoring.nodes, term.span), is_product):
+                for reached in assigned(self, term, rest, state.visit(factoring.nodes, term.span)):
                     self._no_constant(reached, term, item, constant)
                     break
         if known:
@@ -115,7 +113,7 @@ class Explorer(Matcher):
         place = state.further(LONGER * len(largest.nodes))
         self.recorder.fail(Kind.ITEM, place, term.span, value, term, (wanted, spelled(largest, product=is_product), ""))
 
-    def _no_constant(self, state: State, term: Product | Sum, item: Target, constant: float) -> None:
+    def _no_constant(self, state: State, term: Chain, item: Target, constant: float) -> None:
         number = self.view.scalar(item) if isinstance(item, ir.Value) else None
         if number is not None:
             found = f"{number.number:.6g} of rank {number.rank}"
@@ -136,10 +134,6 @@ class Explorer(Matcher):
                 said = (f"rank {most} at most", found, change)
                 return Failure(Kind.RANK, 0, self.furthest.spans.get(node), node.outputs[0], said=said)
         return None
-
-
-def _items(term: Product | Sum) -> tuple[tuple[Normal, float], ...]:
-    return term.factors if isinstance(term, Product) else term.addends
 
 
 def _without_one(factoring: Factoring) -> Iterator[tuple[Target, tuple[tuple[Target, float], ...]]]:

@@ -22,6 +22,7 @@ from onnx_subgraph.matching.failure import LONGER, SILENT, SLIGHTLY, Kind, Recor
 from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.normal import (
     BROADCASTING,
+    Chain,
     Choice,
     Constant,
     Layout,
@@ -30,8 +31,6 @@ from onnx_subgraph.matching.normal import (
     NormalPattern,
     Nothing,
     Operation,
-    Product,
-    Sum,
     counts,
 )
 from onnx_subgraph.matching.numbering import axes_rank
@@ -53,7 +52,7 @@ from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.operators.names import qualified
 
 Target = ir.Value | Virtual
-Structured = Operation | Product | Sum | Choice | Layout
+Structured = Operation | Chain | Choice | Layout
 _FREE = object()
 MOST_STEPS = 10_000
 """Maximum number of calls of `match` for one root; then the search there is abandoned. Few roots need a hundred."""
@@ -86,8 +85,7 @@ class Matcher:
             Operation: self._operation,
             Choice: self._choice,
             Layout: self._layout,
-            Product: self._chain,
-            Sum: self._chain,
+            Chain: self._chain,
         }
         self._matching: dict[type, Callable[[Any, Target, State], Iterable[State]]] = {
             Name: self._name,
@@ -113,13 +111,11 @@ class Matcher:
         """The indices of the alternatives to try with `value`."""
         return range(len(term.alternatives)) if isinstance(value, Virtual) else self.asked.alternatives(term)(value)
 
-    def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
+    def seen_as(self, term: Chain, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """The factorings of `value` to try with the items of `term`. constant: the constant that `term` requires."""
         return self.asked.assignable(term)(value)
 
-    def with_another_constant(
-        self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
-    ) -> None:
+    def with_another_constant(self, term: Chain, value: ir.Value, factoring: Factoring, constant: float, state: State) -> None:
         """Called for a factoring whose constant is not the one that `term` requires."""
 
     # Terms
@@ -343,34 +339,29 @@ class Matcher:
 
     # Chains
 
-    def _chain(self, term: Product | Sum, value: Target, state: State, factor: float = 1.0) -> Iterator[State]:
+    def _chain(self, term: Chain, value: Target, state: State, factor: float = 1.0) -> Iterator[State]:
         """The states in which `value` = factor * term. For a sum, factor is 1."""
-        items = term.factors if isinstance(term, Product) else term.addends
+        constant = term.constant * factor
         if isinstance(value, Virtual):
             start = self._without(term.optional, state) if term.optional is not None else state if term.scalar is None else None
-            if isinstance(term, Product) and len(items) == 1 and start is not None and close(term.coefficient * factor, 1.0):
-                yield from self.match(items[0][0], value, start)
+            if term.is_product and len(term.items) == 1 and start is not None and close(constant, 1.0):
+                yield from self.match(term.items[0][0], value, start)
             return
-        product = isinstance(term, Product)
-        constant = term.coefficient * factor if isinstance(term, Product) else term.constant
         for factoring in self.seen_as(term, value, constant, state):
             after = self._constant(term, value, factoring, constant, state)
             if after is None:
                 self.with_another_constant(term, value, factoring, constant, state)
                 continue
             self.recorder.visit(factoring.nodes, term.span)
-            yield from assigned(self, items, factoring.items, after.visit(factoring.nodes, term.span), product)
+            yield from assigned(self, term, factoring.items, after.visit(factoring.nodes, term.span))
 
-    def _constant(
-        self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
-    ) -> State | None:
+    def _constant(self, term: Chain, value: ir.Value, factoring: Factoring, constant: float, state: State) -> State | None:
         """The state in which the constant of this factoring of `value` is the pattern's; None where it differs."""
-        product = isinstance(term, Product)
         if term.optional is not None and not factoring.scalars and close(factoring.constant, constant, factoring.tolerance):
             return self._without(term.optional, state)
         if term.scalar is not None:
             state = state if term.optional is None else state.choose(id(term.optional), 0)
-            rest = factoring.constant / constant if product else factoring.constant - constant
+            rest = factoring.constant / constant if term.is_product else factoring.constant - constant
             bound = state.bindings.get(term.scalar, _FREE)
             if bound is _FREE:
                 rank = max((number.rank for v, _ in factoring.scalars if (number := self.view.scalar(v)) is not None), default=0)
@@ -380,7 +371,7 @@ class Matcher:
             return state if isinstance(known, int | float) and close(float(known), rest, factoring.tolerance) else None
         return state if close(factoring.constant, constant, factoring.tolerance) else None
 
-    def negated(self, term: Product | Sum | Name | Operation, value: Target, state: State) -> Iterator[State]:
+    def negated(self, term: Chain | Name | Operation, value: Target, state: State) -> Iterator[State]:
         """The states in which `value` is the negative of `term`."""
         return self._chain(self._negative(term), value, state, factor=-1.0)
 
@@ -400,6 +391,6 @@ class Matcher:
             yield from self.match(term.source, source, inner)
 
 
-def _once(term: Product | Sum | Name | Operation) -> Product:
+def _once(term: Chain | Name | Operation) -> Chain:
     """A term as a product with one factor."""
-    return term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, term.span)
+    return term if isinstance(term, Chain) and term.is_product else Chain(True, 1.0, ((term, 1.0),), None, term.span)

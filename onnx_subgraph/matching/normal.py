@@ -75,28 +75,24 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Product:
-    """coefficient * scalar * Π factor ** exponent.
+class Chain:
+    """A product, constant * scalar * Π item ** exponent, or a sum, constant + scalar + Σ sign * item.
 
-    scalar: the name bound to the remaining constant, or None. optional: the variable `scalar?`, if it may be absent.
+    items: with their exponents or signs. scalar: the name bound to the remaining constant, or None. optional: the variable
+    `scalar?`, if it may be absent.
     """
 
-    coefficient: float
-    factors: tuple[tuple[Normal, float], ...]
-    scalar: str | None
-    span: Span | None
-    optional: syntax.Variable | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sum:
-    """constant + scalar + Σ sign * addend. scalar, optional: as in a product."""
-
+    is_product: bool
     constant: float
-    addends: tuple[tuple[Normal, float], ...]
+    items: tuple[tuple[Normal, float], ...]
     scalar: str | None
     span: Span | None
     optional: syntax.Variable | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it mentions no number."""
+        return self.constant == (1.0 if self.is_product else 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +123,7 @@ class Layout:
     assignment: int = -1
 
 
-Normal = Name | Constant | Nothing | Operation | Product | Sum | Choice | Layout
+Normal = Name | Constant | Nothing | Operation | Chain | Choice | Layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +160,7 @@ def children(normal: Normal) -> tuple[Normal, ...]:
             return (definition,)
         case Operation(arguments=arguments):
             return arguments
-        case Product(factors=items) | Sum(addends=items):
+        case Chain(items=items):
             return tuple(item for item, _ in items)
         case Choice(alternatives=alternatives):
             return alternatives
@@ -191,7 +187,7 @@ def walk(normal: Normal) -> Iterator[Normal]:
 def is_empty(term: Normal) -> bool:
     """Whether a chain may have no node of its own: a product of one factor without a constant is that factor."""
     match term:
-        case Product(factors=((_, 1.0),), coefficient=1.0) | Sum(addends=((_, 1.0),), constant=0.0):
+        case Chain(items=((_, 1.0),), is_silent=True):
             return term.scalar is None or term.optional is not None
         case _:
             return False
@@ -212,7 +208,7 @@ def mentions(term: Normal) -> frozenset[object]:
         match part:
             case Name(name=name):
                 found.add(name)
-            case Product(scalar=scalar) | Sum(scalar=scalar):
+            case Chain(scalar=scalar):
                 found.add(scalar)
             case Operation(term=applied, assignment=assignment):
                 found |= {applied.capture, ("rest", applied.rest), ("node", assignment)}
@@ -246,15 +242,13 @@ def structure_of(term: Normal, constant: Mapping[str, bool], known: Mapping[int,
         case Operation(operators=operators, arguments=arguments):
             # A keyword may be an input between the positional ones. Only the first position is certain.
             return one(Applied, operators, inside(arguments), 1 if term.term.keywords else len(arguments))
-        case Product(factors=items, scalar=scalar, coefficient=number) | Sum(addends=items, scalar=scalar, constant=number):
-            is_product = isinstance(term, Product)
+        case Chain(is_product=is_product, items=items, scalar=scalar):
             powers = tuple(power for _, power in items)
             most = sum(max(1, ceil(abs(power))) for power in powers) if is_product else len(items)
             wanted = tuple(zip(inside(item for item, _ in items), powers, strict=True))
-            is_silent = number == (1.0 if is_product else 0.0)
             needs_scalar = scalar is not None and term.optional is None
             exponents = tuple(sorted(powers)) if is_product else ()
-            flags = (scalar is not None, needs_scalar, is_silent, is_empty(term))
+            flags = (scalar is not None, needs_scalar, term.is_silent, is_empty(term))
             return one(Items, Form(is_product, len(items), exponents, most, *flags), wanted)
         case Choice(alternatives=alternatives):
             return one(Alternatives, inside(alternatives))

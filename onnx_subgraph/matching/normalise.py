@@ -7,9 +7,10 @@ uses is kept.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 from onnx_subgraph import operators
 from onnx_subgraph.errors import Span
@@ -20,6 +21,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.constancy import constancy
 from onnx_subgraph.matching.equalities import POWER, PRODUCT_OPERATORS, PRODUCTS, is_associative
 from onnx_subgraph.matching.normal import (
+    Chain,
     Choice,
     Constant,
     Layout,
@@ -28,13 +30,11 @@ from onnx_subgraph.matching.normal import (
     NormalPattern,
     Nothing,
     Operation,
-    Product,
-    Sum,
     is_empty,
     structures,
     walk,
 )
-from onnx_subgraph.matching.synonyms import written
+from onnx_subgraph.matching.synonyms import number_of, written
 from onnx_subgraph.matching.twins import twins
 
 
@@ -46,8 +46,6 @@ def normalise(pattern: Pattern) -> NormalPattern:
 
 Items = Sequence[tuple[syntax.Term, float]]
 """The items of a product with their exponents, or of a sum with their signs."""
-Expand = Callable[[syntax.Term, float], Iterator[tuple[syntax.Term, float]]]
-Join = Callable[[Items, "Span | None"], Normal]
 
 
 class _Normaliser:
@@ -115,16 +113,14 @@ class _Normaliser:
             case syntax.Rearrange(source=source, span=span):
                 return Layout(term, self.normal(source), span, index, assignment)
             case syntax.Chain(operator="+", span=span):
-                return self.sum(term, span)
+                return self.chain(term, span, product=False)
             case syntax.Apply(span=span) | syntax.Chain(span=span) if assignment < 0 and (ways := self.ways(term)):
                 return Choice(tuple(map(self.normal, ways)), term, span)
             case syntax.Chain(span=span):
-                return self.product(term, span)
+                return self.chain(term, span, product=True)
             case syntax.Apply(operators=called, span=span):
-                if self.is_product(term):
-                    return self.product(term, span)
-                if called == (syntax.Operator("Neg"),):
-                    return self.product(term, span)
+                if self.is_product(term) or called == (syntax.Operator("Neg"),):
+                    return self.chain(term, span, product=True)
                 identities = frozenset((o.domain, o.name) for o in called)
                 numbered = _axis_arguments(term)
                 axes = tuple(a.name for a in numbered.values() if isinstance(a, syntax.Variable))
@@ -156,12 +152,12 @@ class _Normaliser:
         operator = term.operators[0]
         if (operator.domain, operator.name) not in PRODUCT_OPERATORS:
             return False
-        return operator.name != POWER or (isinstance(term.arguments[1], syntax.Literal) and _is_number(term.arguments[1].value))
+        return operator.name != POWER or number_of(term.arguments[1]) is not None
 
-    def product(self, term: syntax.Term, span: Span | None) -> Normal:
-        return self.distributed(list(self.factors(term, 1.0)), span, self.factors, self.multiplied)
+    def chain(self, term: syntax.Term, span: Span | None, *, product: bool) -> Normal:
+        return self.distributed(list(self.items(term, 1.0, product=product)), span, product=product)
 
-    def distributed(self, items: Items, span: Span | None, expand: Expand, join: Join) -> Normal:
+    def distributed(self, items: Items, span: Span | None, *, product: bool) -> Normal:
         """Distribute (a * b | c) * d to a * b * d | c * d, because the graph may have grouped d with b. The same for sums.
 
         An optional item gives two chains, with and without it. For the name bound to the remaining constant, one chain is enough.
@@ -170,17 +166,17 @@ class _Normaliser:
         for position, (item, power) in enumerate(items):
             if isinstance(item, syntax.Variable) and item.optional and item is not scalar:
                 before, after = items[:position], items[position + 1 :]
-                present = list(expand(syntax.Variable(item.name, item.span), power))
-                forms = (self.distributed([*before, *p, *after], span, expand, join) for p in (present, ()))
+                present = list(self.items(syntax.Variable(item.name, item.span), power, product=product))
+                forms = (self.distributed([*before, *p, *after], span, product=product) for p in (present, ()))
                 return Choice(tuple(forms), item, span)
             origin, alternatives = self.alternatives(item) if float(power).is_integer() else (item, ())
-            expanded = [list(expand(a, power)) for a in alternatives]
+            expanded = [list(self.items(a, power, product=product)) for a in alternatives]
             if any(len(e) > 1 for e in expanded):
                 before, after = items[:position], items[position + 1 :]
-                choices = (self.distributed([*before, *e, *after], span, expand, join) for e in expanded)
+                choices = (self.distributed([*before, *e, *after], span, product=product) for e in expanded)
                 assert isinstance(origin, syntax.Either | syntax.Apply | syntax.Chain)
                 return Choice(tuple(choices), origin, span)
-        return join(items, span)
+        return self.joined(items, span, product=product)
 
     def scalar_of(self, items: Items) -> syntax.Variable | None:
         """The item bound to the remaining constant of a chain: the first name that must be a constant."""
@@ -204,47 +200,53 @@ class _Normaliser:
         self.plain[id(plain)] = plain
         return (plain, *found.formulas)
 
-    def multiplied(self, items: Items, span: Span | None) -> Normal:
-        coefficient, scalar, factors = 1.0, self.scalar_of(items), []
-        for item, exponent in items:
-            if isinstance(item, syntax.Literal) and _is_number(item.value):
-                coefficient *= float(item.value) ** exponent  # type: ignore[arg-type]
-            elif item is not scalar:
-                factors.append((self.normal(item), exponent))
-        merged: list[tuple[Normal, float]] = []
-        for normal, exponent in factors:
-            same = next((i for i, (n, _) in enumerate(merged) if _same(n, normal)), None)
-            if same is None:
-                merged.append((normal, exponent))
-            else:
-                merged[same] = (merged[same][0], merged[same][1] + exponent)
-        product = Product(coefficient, tuple(merged), _named(scalar), span, _optional(scalar))
-        return merged[0][0] if scalar is None and is_empty(product) else product
+    def joined(self, items: Items, span: Span | None, *, product: bool) -> Normal:
+        """The chain of these items, its numbers combined and equal factors merged."""
+        scalar = self.scalar_of(items)
+        numbers = [(number, power) for item, power in items if (number := number_of(item)) is not None]
+        kept = [(self.normal(item), power) for item, power in items if number_of(item) is None and item is not scalar]
+        kept = _merged(kept) if product else kept
+        constant = prod((n**p for n, p in numbers), start=1.0) if product else sum((n * p for n, p in numbers), start=0.0)
+        name, optional = (None, None) if scalar is None else (scalar.name, scalar if scalar.optional else None)
+        chain = Chain(product, constant, tuple(kept), name, span, optional)
+        return kept[0][0] if scalar is None and is_empty(chain) else chain
 
-    def factors(self, term: syntax.Term, exponent: float) -> Iterator[tuple[syntax.Term, float]]:
-        """The factors of `term ** exponent`, nested products flattened."""
+    def items(self, term: syntax.Term, power: float, *, product: bool) -> Iterator[tuple[syntax.Term, float]]:
+        """The factors of `term ** power`, or the addends of `power * term`; nested chains are flattened."""
         match term:
-            case syntax.Chain(operator="*", items=items) if float(exponent).is_integer():
+            case syntax.Chain(operator="*", items=items) if product and float(power).is_integer():
                 for item, inverse in items:
-                    yield from self.factors(item, -exponent if inverse else exponent)
-            case syntax.Apply() if self.is_product(term):
-                yield from self.called(term, exponent)
-            case syntax.Variable(name=name, optional=False) if name in self.expandable:
+                    yield from self.items(item, -power if inverse else power, product=True)
+            case syntax.Chain(operator="+", items=items) if not product:
+                for item, inverse in items:
+                    yield from self.items(item, -power if inverse else power, product=False)
+            case syntax.Apply() if product and self.is_product(term):
+                yield from self.called(term, power)
+            case syntax.Apply(operators=(syntax.Operator(name="Neg", domain=""),), arguments=(argument,)) if not product:
+                yield from self.items(argument, -power, product=False)
+            case syntax.Variable(name=name, optional=False) if name in self.expandable and self.continues(name, product=product):
                 found = self.pattern.match.definition(name)
-                if found is not None and (isinstance(found[0], syntax.Chain) or self.is_product(found[0])):
-                    yield from self.factors(found[0], exponent)
-                else:
-                    yield term, exponent
+                assert found is not None
+                yield from self.items(found[0], power, product=product)
             case _:
-                yield term, exponent
+                yield term, power
+
+    def continues(self, name: str, *, product: bool) -> bool:
+        """Whether a name of the pattern is defined by a chain that its uses in a product, or in a sum, continue."""
+        found = self.pattern.match.definition(name)
+        if found is None:
+            return False
+        if product:
+            return isinstance(found[0], syntax.Chain) or self.is_product(found[0])
+        return isinstance(found[0], syntax.Chain) and found[0].operator == "+"
 
     def called(self, term: syntax.Apply, exponent: float) -> Iterator[tuple[syntax.Term, float]]:
         """The factors of `term ** exponent`, where `term` calls an operator that is a product."""
         arguments = term.arguments
         if term.operators[0].name == POWER:
-            raised = arguments[1]
-            assert isinstance(raised, syntax.Literal)
-            yield from self.factors(arguments[0], exponent * float(raised.value))  # type: ignore[arg-type]
+            power = number_of(arguments[1])
+            assert power is not None
+            yield from self.items(arguments[0], exponent * power, product=True)
             return
         step = PRODUCTS[term.operators[0].name]
         powers = step.powers_of(len(arguments))
@@ -254,45 +256,7 @@ class _Normaliser:
         if step.constant != 1:
             yield syntax.Literal(step.constant), exponent
         for argument, power in zip(arguments, powers, strict=True):
-            yield from self.factors(argument, exponent * power)
-
-    def sum(self, term: syntax.Term, span: Span | None) -> Normal:
-        return self.distributed(list(self.addends(term, 1.0)), span, self.addends, self.added)
-
-    def added(self, items: Items, span: Span | None) -> Normal:
-        constant, scalar, addends = 0.0, self.scalar_of(items), []
-        for item, sign in items:
-            if isinstance(item, syntax.Literal) and _is_number(item.value):
-                constant += sign * float(item.value)  # type: ignore[arg-type]
-            elif item is not scalar:
-                addends.append((self.normal(item), sign))
-        total = Sum(constant, tuple(addends), _named(scalar), span, _optional(scalar))
-        return addends[0][0] if scalar is None and is_empty(total) else total
-
-    def addends(self, term: syntax.Term, sign: float) -> Iterator[tuple[syntax.Term, float]]:
-        """The addends of `sign * term`, nested sums flattened."""
-        match term:
-            case syntax.Chain(operator="+", items=items):
-                for item, inverse in items:
-                    yield from self.addends(item, -sign if inverse else sign)
-            case syntax.Apply(operators=(syntax.Operator(name="Neg", domain=""),), arguments=(argument,)):
-                yield from self.addends(argument, -sign)
-            case syntax.Variable(name=name, optional=False) if name in self.expandable:
-                found = self.pattern.match.definition(name)
-                if found is not None and isinstance(found[0], syntax.Chain) and found[0].operator == "+":
-                    yield from self.addends(found[0], sign)
-                else:
-                    yield term, sign
-            case _:
-                yield term, sign
-
-
-def _named(variable: syntax.Variable | None) -> str | None:
-    return None if variable is None else variable.name
-
-
-def _optional(variable: syntax.Variable | None) -> syntax.Variable | None:
-    return variable if variable is not None and variable.optional else None
+            yield from self.items(argument, exponent * power, product=True)
 
 
 def _optional_variables(pattern: Pattern) -> Iterator[syntax.Variable]:
@@ -317,12 +281,20 @@ def _named_axes(term: syntax.Apply, axes: Mapping[str, syntax.Term]) -> syntax.A
     return replace(term, arguments=kept, keywords=(*term.keywords, *axes.items()))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _merged(factors: Sequence[tuple[Normal, float]]) -> list[tuple[Normal, float]]:
+    """The factors, those of one name merged: `x * x` is `x ** 2`."""
+    merged: list[tuple[Normal, float]] = []
+    for normal, exponent in factors:
+        same = next((i for i, (n, _) in enumerate(merged) if _same(n, normal)), None)
+        if same is None:
+            merged.append((normal, exponent))
+        else:
+            merged[same] = (merged[same][0], merged[same][1] + exponent)
+    return merged
 
 
 def _same(a: Normal, b: Normal) -> bool:
-    """Whether two factors are the same name, so that `x * x` is `x ** 2`."""
+    """Whether two factors are the same name."""
     return isinstance(a, Name) and isinstance(b, Name) and a.name == b.name and a.name != "_"
 
 

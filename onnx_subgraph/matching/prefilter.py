@@ -28,7 +28,7 @@ from onnx_subgraph.matching.equalities import (
     orders,
     standing_for,
 )
-from onnx_subgraph.matching.normal import Choice, Normal, NormalPattern, Product, Sum, structure_of
+from onnx_subgraph.matching.normal import Chain, Choice, Normal, NormalPattern, structure_of
 from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.remembered import remembered
@@ -219,7 +219,7 @@ class Asked:
         assert isinstance(wanted, Alternatives)
         return self._prefilter.alternatives(wanted)
 
-    def _assignable(self, term: Product | Sum) -> Question[tuple[Factoring, ...]]:
+    def _assignable(self, term: Chain) -> Question[tuple[Factoring, ...]]:
         wanted = self.structure(term)
         assert isinstance(wanted, Items)
         return self._prefilter.assignable(wanted)

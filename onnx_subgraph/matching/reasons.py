@@ -20,7 +20,7 @@ from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN
 from onnx_subgraph.matching.failure import Failure, Kind, Said
 from onnx_subgraph.matching.lookthrough import guarded, is_float_cast
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum, walk
+from onnx_subgraph.matching.normal import Chain, Choice, Constant, Layout, Name, Normal, Nothing, Operation, walk
 from onnx_subgraph.matching.origin import is_made, label, stood_for
 from onnx_subgraph.matching.view import View, Virtual, is_plain_gemm
 from onnx_subgraph.model.dimension_names import outer
@@ -41,8 +41,8 @@ def words(term: Normal) -> str:
             return f"the constant {value}"
         case Nothing():
             return "an omitted input"
-        case Product(span=span) | Sum(span=span):
-            kind = "a product" if isinstance(term, Product) else "a sum"
+        case Chain(is_product=is_product, span=span):
+            kind = "a product" if is_product else "a sum"
             return kind if span is None or not written(span) else f"{kind} `{written(span)}`"
         case Choice(alternatives=alternatives, term=Apply()):
             return words(alternatives[0])
@@ -308,9 +308,9 @@ def _change_of_gemm(view: View, failure: Failure) -> str:
 
 def _wants_matmul(term: Normal | None) -> bool:
     """Whether a MatMul, or a sum, is expected."""
-    if term is None:
-        return False
-    return isinstance(term, Sum) or any(isinstance(t, Operation) and ("", MATMUL) in t.operators for t in walk(term))
+    is_sum = isinstance(term, Chain) and not term.is_product
+    parts = () if term is None else walk(term)
+    return is_sum or any(isinstance(t, Operation) and ("", MATMUL) in t.operators for t in parts)
 
 
 def _change_of_cast_or_guard(pattern: Pattern, view: View, value: Target | None) -> str:

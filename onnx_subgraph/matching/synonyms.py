@@ -53,19 +53,19 @@ def _distributed(product: Chain) -> Written | None:
     if product.operator != "*":
         return None
     sums = [t for t, inverse in product.items if isinstance(t, Chain) and t.operator == "+" and not inverse and _has_number(t)]
-    numbers = [(number, inverse) for t, inverse in product.items if (number := _number(t))]
+    numbers = [(number, inverse) for t, inverse in product.items if (number := number_of(t))]
     factor = prod(1 / number if inverse else number for number, inverse in numbers)
     if len(sums) != 1 or factor == 1 or frexp(abs(factor))[0] != 0.5:
         return None
     scaled = replace(sums[0], items=tuple((_times(factor, t), inverse) for t, inverse in sums[0].items))
-    items = tuple((scaled if t is sums[0] else t, inverse) for t, inverse in product.items if _number(t) is None)
+    items = tuple((scaled if t is sums[0] else t, inverse) for t, inverse in product.items if number_of(t) is None)
     if items[0][1]:
         items = ((Literal(1.0), False), *items)
     return Written((replace(product, items=items) if len(items) > 1 else scaled,), None)
 
 
 def _times(factor: float, term: Term) -> Term:
-    number = _number(term)
+    number = number_of(term)
     if number is not None:
         return Literal(factor * number)
     items = term.items if isinstance(term, Chain) and term.operator == "*" else ((term, False),)
@@ -73,10 +73,11 @@ def _times(factor: float, term: Term) -> Term:
 
 
 def _has_number(total: Chain) -> bool:
-    return any(_number(term) is not None for term, _ in total.items)
+    return any(number_of(term) is not None for term, _ in total.items)
 
 
-def _number(term: Term) -> float | None:
+def number_of(term: Term) -> float | None:
+    """The number that a literal says; None for any other term."""
     if not isinstance(term, Literal) or not isinstance(term.value, int | float) or isinstance(term.value, bool):
         return None
     return float(term.value)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 
 from onnx_subgraph.language import term as syntax
-from onnx_subgraph.matching.normal import Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum, walk
+from onnx_subgraph.matching.normal import Chain, Constant, Layout, Name, Normal, Nothing, Operation, walk
 
 
 def twins(roots: Iterable[Normal], mentioned: Collection[str]) -> Mapping[int, int]:
@@ -22,11 +22,10 @@ def twins(roots: Iterable[Normal], mentioned: Collection[str]) -> Mapping[int, i
     own = _own_names(terms, mentioned)
     classes: dict[int, int] = {}
     for chain in terms:
-        if not isinstance(chain, Product | Sum):
+        if not isinstance(chain, Chain):
             continue
-        items = chain.factors if isinstance(chain, Product) else chain.addends
         alike: dict[Hashable, list[Normal]] = {}
-        for item, power in items:
+        for item, power in chain.items:
             signature = _signature(item, own, {})
             if signature is not None:
                 alike.setdefault((signature, power), []).append(item)
@@ -62,9 +61,9 @@ def _signature(term: Normal, own: frozenset[str], numbers: dict[str, int]) -> Ha
             return ("constant", value)
         case Nothing():
             return ("nothing",)
-        case Product(coefficient=constant, factors=items, scalar=None) | Sum(constant=constant, addends=items, scalar=None):
+        case Chain(is_product=is_product, constant=constant, items=items, scalar=None):
             inside = tuple((_signature(item, own, numbers), power) for item, power in items)
-            return None if any(s is None for s, _ in inside) else (type(term).__name__, constant, inside)
+            return None if any(s is None for s, _ in inside) else ("chain", is_product, constant, inside)
         case Operation(term=applied, operators=operators, arguments=arguments, assignment=-1, is_fixed=True):
             given = tuple(_signature(argument, own, numbers) for argument in arguments)
             if applied.capture or len(operators) > 1 or any(s is None for s in given):
