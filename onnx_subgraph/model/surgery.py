@@ -13,7 +13,12 @@ from onnx_subgraph.model.shapes import DECLARED
 def remove(node: ir.Node) -> None:
     """Remove a node that nothing reads, and the nodes that only it needs. A node that is read stays."""
     if not is_read(node):
-        sweep(_detached(node))
+        remove_all([node])
+
+
+def remove_all(nodes: Iterable[ir.Node]) -> None:
+    """Remove nodes that only these nodes read, and the nodes that only they need."""
+    sweep([value for node in nodes for value in detached(node)])
 
 
 def sweep(unread: Iterable[ir.Value]) -> None:
@@ -23,7 +28,7 @@ def sweep(unread: Iterable[ir.Value]) -> None:
         value = waiting.pop()
         producer = value.producer()
         if producer is not None and producer.graph is not None and not is_read(producer):
-            waiting += _detached(producer)
+            waiting += detached(producer)
         elif value.is_initializer() and not (value.uses() or value.is_graph_input() or value.is_graph_output()):
             assert value.graph is not None and value.name is not None
             del value.graph.initializers[value.name]
@@ -47,7 +52,7 @@ def is_read(node: ir.Node) -> bool:
     return any(output.uses() or output.is_graph_output() for output in node.outputs)
 
 
-def _detached(node: ir.Node) -> list[ir.Value]:
+def detached(node: ir.Node) -> list[ir.Value]:
     """Remove a node from its graph, and disconnect it and its bodies from what they read. Returns the values that they read."""
     read = list(operands(node))
     inside = [graph for body in bodies(node) for graph in within(body)]

@@ -19,7 +19,8 @@ from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.nested import bodies, graph_of, operands
+from onnx_subgraph.model.nested import graph_of, operands
+from onnx_subgraph.model.surgery import detached, remove_all
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
@@ -195,7 +196,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         renewed[old] = new
     _import(planned, outline, nodes)
-    _remove(planned.removed, outline)
+    remove_all(planned.removed)
     rewrite = Rewrite(
         pattern=match.pattern.id,
         op=operator_name(head) if head else "",
@@ -373,7 +374,7 @@ def _redirect(redirect: Redirect, planned: Plan, replaced: Replaced, outline: Ou
     outline.place_at(reader, nodes)
     result.type, result.shape = old.type, old.shape
     old.replace_all_uses_with(result)
-    _detach(reader, outline)
+    detached(reader)
 
 
 def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
@@ -390,37 +391,6 @@ def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
         if domain:
             imports.setdefault(domain, planned.fragment.opset_imports.get(domain, 1))
             model.opset_imports.setdefault(domain, planned.fragment.opset_imports.get(domain, 1))
-
-
-def _remove(nodes: Sequence[ir.Node], outline: Outline) -> None:
-    """Remove nodes, and then producers and initializers that become unread. Keeps graph inputs, and what was unread before."""
-    queue: list[ir.Value] = []
-    for node in nodes:
-        queue += _detach(node, outline)
-    while queue:
-        value = queue.pop()
-        if value.uses() or value.is_graph_output() or value.is_graph_input():
-            continue
-        producer = value.producer()
-        if producer is None:
-            graph = value.graph
-            if graph is not None and value.name is not None and value.is_initializer():
-                graph.initializers.pop(value.name)
-        elif producer.graph is not None and not any(o.uses() or o.is_graph_output() for o in producer.outputs):
-            queue += _detach(producer, outline)
-
-
-def _detach(node: ir.Node, outline: Outline) -> list[ir.Value]:
-    """Remove a node from its graph. Returns the values that it read."""
-    read = list(dict.fromkeys(operands(node)))
-    for inner in (node, *(n for body in bodies(node) for n in body.all_nodes())):
-        for index in range(len(inner.inputs)):
-            inner.replace_input_with(index, None)
-    home = node.graph
-    if home is not None:
-        home.remove(node)
-    outline.position.pop(node, None)
-    return read
 
 
 def _by_position(nodes: Iterable[ir.Node], outline: Outline) -> list[ir.Node]:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching.numbering import Numbering
 from onnx_subgraph.matching.origin import note_equal
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.surgery import remove
 from onnx_subgraph.rewriting.outline import Outline
 
 
@@ -39,7 +40,7 @@ def _merge_equals(graph: ir.Graph, shared: Collection[ir.Node], outline: Outline
         if kept is None or kept.graph is None:  # a merge can leave the nodes before it without a reader
             first[key] = node
         else:
-            _merge(node, kept, outline)
+            _merge(node, kept)
 
 
 def _shared(graph: ir.Graph, ours: str, fused: Collection[str]) -> set[ir.Node]:
@@ -57,22 +58,8 @@ def _is_result(node: ir.Node) -> bool:
     return any(output.is_graph_output() for output in node.outputs)
 
 
-def _merge(node: ir.Node, kept: ir.Node, outline: Outline) -> None:
+def _merge(node: ir.Node, kept: ir.Node) -> None:
     note_equal(kept, node)
     for output, stays in zip(node.outputs, kept.outputs, strict=True):
         output.replace_all_uses_with(stays)
-    _remove(node, outline)
-
-
-def _remove(node: ir.Node, outline: Outline) -> None:
-    """Remove a node that nothing reads, and the nodes before it that nothing reads any more."""
-    home, queue = node.graph, [node]
-    while queue:
-        gone = queue.pop()
-        read = dict.fromkeys(n for v in gone.inputs if v is not None and (n := v.producer()) is not None)
-        for index in range(len(gone.inputs)):
-            gone.replace_input_with(index, None)
-        assert home is not None
-        home.remove(gone)
-        outline.position.pop(gone, None)
-        queue += [n for n in read if n.graph is home and not _is_result(n) and not any(o.uses() for o in n.outputs)]
+    remove(node)
