@@ -59,8 +59,7 @@ def detached(node: ir.Node) -> list[ir.Value]:
     for graph in inside:
         graph.outputs.clear()
     for one in (node, *(inner for graph in inside for inner in graph)):
-        for index in range(len(one.inputs)):
-            one.replace_input_with(index, None)
+        one.resize_inputs(0)
     assert node.graph is not None
     node.graph.remove(node)
     return read

@@ -182,8 +182,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
     head = _head(planned, fragment.nodes)
     _describe(planned, nodes, outline)
     for stand_in, value in fragment.read.items():
-        for user, index in tuple(stand_in.uses()):
-            user.replace_input_with(index, value)
+        stand_in.replace_all_uses_with(value)
     _insert(planned, nodes, outline)
     for redirect in planned.redirects:
         _redirect(redirect, planned, replaced, outline)
@@ -277,8 +276,7 @@ def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Re
                 outline.model.graph.register_initializer(value)
                 outline.remember_constant(value)
         if value is not constant:
-            for user, index in tuple(constant.uses()):
-                user.replace_input_with(index, value)
+            constant.replace_all_uses_with(value)
             homes[constant] = value
     return nodes, {old: homes.get(new, new) for old, new in planned.replaced.items()}
 

@@ -218,8 +218,7 @@ def put_in_place(node: ir.Node, region: Region, replaces: Sequence[ir.Node]) -> 
     """Replace the region in its graph by `node`. replaces: the nodes of the region, in the order in which to record them."""
     node.metadata_props[REPLACES] = json.dumps([old.name or "" for old in replaces], ensure_ascii=False)
     for inner in (n for old in region.nodes for body in bodies(old) for n in body.all_nodes()):
-        for index in range(len(inner.inputs)):  # values captured by a subgraph would keep their producers in use
-            inner.replace_input_with(index, None)
+        inner.resize_inputs(0)  # values captured by a subgraph would keep their producers in use
     ir.convenience.replace_nodes_and_values(region.graph, region.nodes[-1], region.nodes, [node], region.outputs, node.outputs)
     for old, new in zip(region.outputs, node.outputs, strict=True):
         new.metadata_props.update(old.metadata_props)

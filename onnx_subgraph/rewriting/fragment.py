@@ -193,8 +193,7 @@ class Fragment:
             if names and source.producer() is None:
                 continue  # the fragment can't provide a value from outside it
             if source.dtype == result.dtype and same_shape(source.shape, result.shape):
-                for user, index in tuple(result.uses()):
-                    user.replace_input_with(index, source)
+                result.replace_all_uses_with(source)
                 self.provides.update(dict.fromkeys(names, source))
         self.drop_dead(self.provides.values())
         self._drop_unread()
@@ -204,14 +203,12 @@ class Fragment:
         provided = set(results)
         for node in reversed(list(self.nodes)):
             if not any(o.uses() or o in provided for o in node.outputs):
-                for index in range(len(node.inputs)):
-                    node.replace_input_with(index, None)
+                node.resize_inputs(0)
                 self.nodes.remove(node)
 
     def _become_constant(self, output: ir.Value, tensor: ir.TensorProtocol) -> None:
         constant = self.constant(tensor)
-        for user, index in tuple(output.uses()):
-            user.replace_input_with(index, constant)
+        output.replace_all_uses_with(constant)
         for name, value in self.provides.items():
             if value is output:
                 self.provides[name] = constant

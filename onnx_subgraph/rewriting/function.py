@@ -253,8 +253,7 @@ def _define(
             tensor = constant.const_value
             assert tensor is not None
             inner.nodes.insert(0, ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[value]))
-            for user, index in tuple(constant.uses()):
-                user.replace_input_with(index, value)
+            constant.replace_all_uses_with(value)
     taken: set[str] = set()
     for value, wanted in zip(results, names, strict=True):
         value.name = fresh(wanted, taken)
