@@ -5,13 +5,14 @@ Names of nodes are not changed, even where they are empty or repeated. Names of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError
-from onnx_subgraph.model.nested import graph_of
+from onnx_subgraph.model.nested import bodies, graph_of, operands
 
 _LONG_NAME = "ai.onnx"
 
@@ -63,42 +64,20 @@ def tidy(model: ir.Model, path: Path) -> None:
 def _is_sorted(graph: ir.Graph) -> bool:
     """Whether every node, also in nested bodies, comes after the nodes that it reads from."""
     done: set[ir.Node] = set()
-    stack = [iter(graph)]
-    owners: list[ir.Node | None] = [None]
-    while stack:
-        node = next(stack[-1], None)
-        if node is None:
-            stack.pop()
-            owner = owners.pop()
-            if owner is not None:
-                done.add(owner)
-            continue
-        for value in node.inputs:
-            producer = value.producer() if value is not None else None
-            if producer is not None and producer not in done:
+
+    def is_sorted(graph: ir.Graph) -> bool:
+        for node in graph:
+            if not done.issuperset(_read_from(node.inputs)) or not all(map(is_sorted, bodies(node))):
                 return False
-        bodies = [body for attribute in node.attributes.values() for body in _bodies(attribute)]
-        if not bodies:
             done.add(node)
-            continue
-        # The node is done when its last body is; the bodies are visited last to first.
-        for index, body in enumerate(bodies):
-            stack.append(iter(body))
-            owners.append(node if index == 0 else None)
-    return True
+        return True
 
-
-def _bodies(attribute: ir.Attr) -> list[ir.Graph]:
-    if attribute.is_ref():
-        return []
-    if attribute.type == ir.AttributeType.GRAPH:
-        return [attribute.as_graph()]
-    return list(attribute.as_graphs()) if attribute.type == ir.AttributeType.GRAPHS else []
+    return is_sorted(graph)
 
 
 def _on_a_cycle(graph: ir.Graph) -> str:
     """A node on a cycle, as text for a message."""
-    unresolved = {node: _reads(node) for node in graph}
+    unresolved = {node: _read_from(operands(node)) for node in graph}
     while ready := [node for node, reads in unresolved.items() if not any(other in unresolved for other in reads)]:
         for node in ready:
             del unresolved[node]
@@ -113,9 +92,6 @@ def _on_a_cycle(graph: ir.Graph) -> str:
     return f"node '{name}' ({node.op_type}) depends on its own result"
 
 
-def _reads(node: ir.Node) -> list[ir.Node]:
-    producers = [value.producer() for value in node.inputs if value is not None]
-    for attribute in node.attributes.values():
-        for body in _bodies(attribute):
-            producers += [value.producer() for inner in body.all_nodes() for value in inner.inputs if value is not None]
-    return [producer for producer in producers if producer is not None]
+def _read_from(values: Iterable[ir.Value | None]) -> list[ir.Node]:
+    """The nodes that compute these values."""
+    return [node for value in values if value is not None and (node := value.producer()) is not None]
