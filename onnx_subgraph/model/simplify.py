@@ -18,7 +18,7 @@ from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import DECLARED, infer_shapes, proved_only, same_dim, same_shape, values
-from onnx_subgraph.model.surgery import remove, replace, sweep
+from onnx_subgraph.model.surgery import remove, replace, store, sweep
 
 LARGEST = 1024
 """A constant up to this size in bytes may be larger than the operands it is computed from."""
@@ -170,15 +170,7 @@ class _Pass:
         read = sum(0 if value is None or (a := self._constants.array(value)) is None else a.nbytes for value in node.inputs)
         if not all(array is not None and _is_exact(node, array) and array.nbytes <= max(LARGEST, read) for array in arrays):
             return False
-        graph = _graph(node)
-        for output, array in zip(wanted, arrays, strict=True):
-            assert array is not None
-            tensor = ir.tensor(array, dtype=output.dtype, name=output.name)
-            made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or output.name}_folded")
-            made.outputs[0].type, made.outputs[0].shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
-            graph.insert_before(node, made)
-            self._produced.add(made)
-            replace(output, made.outputs[0])
+        self._produced.update(store(output, array) for output, array in zip(wanted, arrays, strict=True) if array is not None)
         remove(node)
         self._counts["computed"] += 1
         return True

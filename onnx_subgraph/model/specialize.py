@@ -15,6 +15,7 @@ from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim, name_of, outer, shown
 from onnx_subgraph.model.shapes import DECLARED, infer_shapes, remember_declared, values
+from onnx_subgraph.model.surgery import store
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Input → shape."""
@@ -71,45 +72,27 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
             inputs[name].meta[DECLARED] = (inputs[name].meta[DECLARED][0], ir.Shape(shape))
 
 
-def fold(model: ir.Model) -> int:
-    """Replace constant values by `Constant` nodes, and remove what is no longer read. Returns how many values were replaced.
+def fold(model: ir.Model) -> None:
+    """Replace constant values by `Constant` nodes, and remove what is no longer read.
 
     Only values up to 1 MiB are computed; weights stay as they are.
     """
     constants = Constants(model)
-    folded = 0
-    for graph in (model.graph, *(g for g in model.graphs() if g is not model.graph)):
-        for node in tuple(graph):
-            folded += _fold(node, constants)
-    for function in model.functions.values():
-        for node in tuple(function.all_nodes()):
-            folded += _fold(node, constants)
+    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for owner in owners:
+        for node in tuple(owner.all_nodes()):
+            if node.op_type != "Constant" or node.domain:
+                _fold(node, constants)
     common.RemoveUnusedNodesPass()(model)
-    return folded
 
 
-def _fold(node: ir.Node, constants: Constants) -> int:
-    """Replace the node's results by constants if all that are read can be computed. Returns how many."""
-    if node.op_type == "Constant" and not node.domain:
-        return 0
+def _fold(node: ir.Node, constants: Constants) -> None:
+    """Replace the node's results by constants if all that are read can be computed."""
     wanted = [output for output in node.outputs if output.uses() or output.is_graph_output()]
-    arrays = [constants.array(output) for output in wanted]
-    if not wanted or any(array is None for array in arrays):
-        return 0
-    graph = node.graph
-    assert graph is not None
-    for output, array in zip(wanted, arrays, strict=True):
-        assert array is not None
-        tensor = ir.tensor(array, dtype=output.dtype, name=output.name)
-        constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or output.name}_folded")
-        made = constant.outputs[0]
-        made.type, made.shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
-        made.meta.update(output.meta)
-        graph.insert_before(node, constant)
-        name, output.name = output.name, None
-        made.name = name
-        output.replace_all_uses_with(made, replace_graph_outputs=True)
-    return len(wanted)
+    known = {output: array for output in wanted if (array := constants.array(output)) is not None}
+    if len(known) == len(wanted):
+        for output, array in known.items():
+            store(output, array)
 
 
 def _fits(declared: ir.Shape, shape: tuple[int, ...]) -> bool:

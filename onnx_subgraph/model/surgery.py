@@ -1,9 +1,10 @@
-"""Remove nodes from a graph together with the nodes that only they need, and replace values while keeping their names."""
+"""Remove nodes from a graph together with the nodes that only they need, and replace values, which keep their names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, operands, within
@@ -45,6 +46,18 @@ def replace(old: ir.Value, new: ir.Value) -> None:
     old.name = None
     new.name = name
     old.replace_all_uses_with(new, replace_graph_outputs=True)
+
+
+def store(value: ir.Value, array: np.ndarray) -> ir.Node:
+    """Replace a result of a node by a Constant with these elements, in front of the node. Returns the Constant."""
+    node = value.producer()
+    assert node is not None and node.graph is not None
+    tensor = ir.tensor(array, dtype=value.dtype, name=value.name)
+    made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or value.name}_folded")
+    made.outputs[0].type, made.outputs[0].shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
+    node.graph.insert_before(node, made)
+    replace(value, made.outputs[0])
+    return made
 
 
 def is_read(node: ir.Node) -> bool:
