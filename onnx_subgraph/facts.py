@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.element_types import numpy_name
 from onnx_subgraph.model.repetition import doubled, paired
 
 
@@ -123,7 +124,7 @@ class Number:
 def element_type(value: ir.Value) -> str | None:
     """The element type by numpy's name, `float32`; onnx's text form writes `float`. None if unknown."""
     dtype = value.dtype
-    return None if dtype is None else {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
+    return None if dtype is None else numpy_name(dtype)
 
 
 def static(array: np.ndarray) -> Any:

@@ -7,8 +7,8 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from onnx_subgraph.matching.view import FLOATS
 from onnx_subgraph.mining.mine import Occurrence
+from onnx_subgraph.model.element_types import FLOATS
 
 MOST_ELEMENTS = 16
 """Elements of a constant that a case writes out; a larger one is an input of it."""

@@ -12,12 +12,12 @@ from onnx_subgraph.language.term import Static
 from onnx_subgraph.matching.sizes import Size, sizes
 from onnx_subgraph.mining.atom import Atom, Layout, Parts
 from onnx_subgraph.mining.formula import Formula, Slot
+from onnx_subgraph.model.element_types import numpy_name
 
 _SYMBOLS = (2, 3, 5, 7)
 """What symbolic axes become, one after the other."""
 _SMALL = (16, 8, 4)
 """The largest axis that stays as it is, in turn: larger ones are divided by one number."""
-_DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
 POSITIVE = "in [0.5, 1.5]"
 """The range in which no logarithm, root or quotient is undefined."""
 
@@ -98,5 +98,4 @@ def _fits(scale: Scale, atoms: Sequence[Atom]) -> bool:
 
 
 def _dtype(value: ir.Value) -> str:
-    name = value.dtype.name if value.dtype is not None else "FLOAT"
-    return _DTYPES.get(name, name.lower())
+    return numpy_name(value.dtype or ir.DataType.FLOAT)

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import GEMM, LINEAR, MATMUL, POWER, PRODUCTS, SUMS, Step
 from onnx_subgraph.matching.remembered import remembered
-from onnx_subgraph.matching.view import FLOATS, Scalar, View, Virtual, is_plain_gemm
+from onnx_subgraph.matching.view import Scalar, View, Virtual, is_plain_gemm
+from onnx_subgraph.model.element_types import FLOATS
 
 Item = tuple[ir.Value | Virtual, float]
 

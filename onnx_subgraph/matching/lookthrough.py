@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import Identity
 from onnx_subgraph.matching.remembered import remembered
-from onnx_subgraph.matching.view import FLOATS, View
+from onnx_subgraph.matching.view import View
+from onnx_subgraph.model.element_types import FLOATS
 
 
 class Source(NamedTuple):

@@ -23,7 +23,6 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.transparent import PASSING, passed_on
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
 
-FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
 """Relative error that rounding to the type may give a stored constant."""
 ROUNDED = 2e-5

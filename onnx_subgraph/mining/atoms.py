@@ -12,9 +12,10 @@ from onnx_subgraph.matching.expansion import Expansions
 from onnx_subgraph.matching.layout import chains
 from onnx_subgraph.matching.rearrangement import OPERATORS, Axes, regrouped, steps_of
 from onnx_subgraph.matching.sizes import Size, sizes
-from onnx_subgraph.matching.view import FLOATS, View, Virtual
+from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Operand, Parts
 from onnx_subgraph.mining.calls import keywords
+from onnx_subgraph.model.element_types import FLOATS
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.operators.randomness import RANDOM
 

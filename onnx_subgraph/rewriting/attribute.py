@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.term import Apply, Chain, Literal, Static, Term, Variable
 from onnx_subgraph.language.vocabulary import DTYPES
 from onnx_subgraph.matching.match import Binding
+from onnx_subgraph.model.element_types import named
 from onnx_subgraph.rewriting.refused import Refused
 
 Known = Static | np.ndarray | ir.Attr
@@ -23,9 +24,6 @@ Known = Static | np.ndarray | ir.Attr
 
 Lookup = Callable[[str], "Known | None"]
 """Name → its value, if known at rewrite time; None where it is absent. Raises Refused where it is not constant."""
-
-LONG_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
-"""Element types whose ONNX name differs from the language's name; used where an attribute is a dtype."""
 
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "Neg": lambda x: -x,
@@ -140,7 +138,7 @@ def attribute(name: str, kind: str, value: Known) -> ir.Attr:
 
 def _integer(value: object) -> int:
     if isinstance(value, str) and value in DTYPES:
-        return int(ir.DataType[LONG_NAMES.get(value, value.upper())])
+        return int(named(value))
     if not isinstance(value, int | float) or value != int(value):
         raise ValueError(value)
     return int(value)

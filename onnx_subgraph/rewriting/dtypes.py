@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.element_types import tensor_type
 from onnx_subgraph.operators import formal_at, schema
 from onnx_subgraph.rewriting.refused import Refused
 
@@ -35,12 +36,6 @@ def declared(
 def is_narrower(dtype: ir.DataType | None, than: ir.DataType) -> bool:
     """Whether both are floating, and `dtype` has fewer bits."""
     return dtype is not None and dtype.is_floating_point() and than.is_floating_point() and dtype.itemsize < than.itemsize
-
-
-def tensor_type(dtype: ir.DataType) -> str:
-    """The name of a tensor's type in schemas: `tensor(float)`."""
-    names = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16"}
-    return f"tensor({names.get(dtype.name, dtype.name.lower())})"
 
 
 _DTYPES = {tensor_type(dtype): dtype for dtype in ir.DataType if dtype is not ir.DataType.UNDEFINED}

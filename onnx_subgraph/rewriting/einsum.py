@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.matching.origin import RAISED, keep_origin
+from onnx_subgraph.model.element_types import FLOATS
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.surgery import remove, replace
 from onnx_subgraph.rewriting.equation import Dim, Step, UnknownShapeError, dims_of, product_of, steps_of
 
-_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 _STEP = "onnx_subgraph.einsum_step"
 """Key in `Node.meta` of a Transpose or Reshape beside the MatMul: its `Step`."""
 _WHOLE = "onnx_subgraph.einsum"
@@ -65,7 +65,7 @@ def _graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, int]]:
 def _write(node: ir.Node, *, axes_as_input: bool) -> bool:
     """Replace an Einsum by a MatMul, if it is a matrix product with known ranks. Returns whether it did."""
     values, equation = list(node.inputs), node.attributes.get("equation")
-    if len(values) != 2 or equation is None or any(v is None or v.shape is None or v.dtype not in _FLOATS for v in values):
+    if len(values) != 2 or equation is None or any(v is None or v.shape is None or v.dtype not in FLOATS for v in values):
         return False
     first, second = (value for value in values if value is not None and value.shape is not None)
     assert first.shape is not None and second.shape is not None

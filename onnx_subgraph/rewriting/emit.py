@@ -33,11 +33,12 @@ from onnx_subgraph.language.term import (
 )
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.matching.synonyms import written
+from onnx_subgraph.model.element_types import tensor_type
 from onnx_subgraph.operators import Formal, Schema, formal_at
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting import layout
 from onnx_subgraph.rewriting.attribute import Lookup, attribute, kind_of, plain, static
-from onnx_subgraph.rewriting.dtypes import declared, is_narrower, plainest, tensor_type
+from onnx_subgraph.rewriting.dtypes import declared, is_narrower, plainest
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.refused import Absent, Refused
 

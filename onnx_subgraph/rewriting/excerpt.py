@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnx_subgraph.model.dimension_names import outer
+from onnx_subgraph.model.element_types import numpy_name
 from onnx_subgraph.operators.names import operator_of
 
 MOST_NODES = 60
@@ -131,15 +132,11 @@ def _edge(value: ir.Value, tensor: ir.TensorProtocol | None) -> Edge:
     dtype = value.dtype or (tensor.dtype if tensor is not None else None)
     return Edge(
         name=value.name or "",
-        dtype="" if dtype is None else _dtype(dtype),
+        dtype="" if dtype is None else numpy_name(dtype),
         shape=sizes,
         constant=tensor is not None,
         literal="" if tensor is None else _literal(tensor),
     )
-
-
-def _dtype(dtype: ir.DataType) -> str:
-    return {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
 
 
 def _dimension(size: int | ir.SymbolicDimProtocol) -> int | str:
@@ -162,7 +159,7 @@ def _attribute(attribute: ir.Attr) -> str:
         return f"= {attribute.ref_attr_name}"
     value = attribute.value
     if attribute.name in _TYPES and attribute.type == ir.AttributeType.INT and value in set(ir.DataType):
-        return _dtype(ir.DataType(value))
+        return numpy_name(ir.DataType(value))
     match attribute.type:
         case ir.AttributeType.TENSOR:
             return _literal(value) or "×".join(map(str, value.shape.numpy())) or "tensor"

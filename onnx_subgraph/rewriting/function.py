@@ -21,8 +21,9 @@ from onnx_subgraph.language.operator import CanonicalOperator, Raised
 from onnx_subgraph.language.pattern import TARGETS, WRITTEN
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
+from onnx_subgraph.model.element_types import named
 from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.rewriting.attribute import LONG_NAMES, Lookup, plain
+from onnx_subgraph.rewriting.attribute import Lookup, plain
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.dtypes import is_narrower
 from onnx_subgraph.rewriting.emit import Emitter
@@ -213,7 +214,7 @@ def _attributes(operator: CanonicalOperator, lookup: Lookup) -> list[ir.Attr]:
 
 def data_type(name: object) -> ir.DataType | None:
     """The element type of this name in the language; None for anything else."""
-    return ir.DataType[LONG_NAMES.get(name, name.upper())] if isinstance(name, str) else None
+    return named(name) if isinstance(name, str) else None
 
 
 def _precision(match: Match) -> ir.DataType | None:

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from onnx_subgraph import custom_ops
 from onnx_subgraph.model.attributes import attribute_proto
+from onnx_subgraph.model.element_types import FLOATS, tensor_type
 from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import Kernel, kernel_table
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
@@ -53,17 +54,12 @@ class NoSuchOperator(str):
     __slots__ = ()
 
 
-_DOUBLE = "tensor(double)"
+_DOUBLE = tensor_type(ir.DataType.DOUBLE)
 """The type that needs its own kernel.
 
 onnxruntime casts double down to float, and a function's body has its constants in float. So the result would lack precision.
 """
-_TYPES = {
-    ir.DataType.FLOAT: "tensor(float)",
-    ir.DataType.DOUBLE: _DOUBLE,
-    ir.DataType.FLOAT16: "tensor(float16)",
-    ir.DataType.BFLOAT16: "tensor(bfloat16)",
-}
+_TYPES = {dtype: tensor_type(dtype) for dtype in FLOATS}
 """The floating types, for which kernels differ, by their names in kernels."""
 _ASKED_SAFELY = frozenset({CPU, "AzureExecutionProvider"})
 _NEWEST = 2**31 - 1

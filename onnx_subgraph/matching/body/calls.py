@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.element_types import FLOATS, tensor_type
 from onnx_subgraph.operators import AttributeSpec, Formal, Schema
 from onnx_subgraph.operators.bodies import Operand
 
@@ -25,7 +26,6 @@ _WORDS: Mapping[str, tuple[str, ...]] = {"approximate": ("none", "tanh")}
 """Attributes with a fixed set of texts."""
 _TOGETHER = ("num_heads",)
 """Suffixes of attributes that must all be present or all be absent."""
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 MODES = range(4)
 _OTHER_TYPES = (ir.DataType.BOOL, ir.DataType.INT64)
 """Types that an operand may have besides the type of the result."""
@@ -87,7 +87,7 @@ class Calls:
         elif spec.name in _FLAGS:
             yield from (0, 1)
         elif spec.name in _TYPES:
-            yield from map(int, _FLOATS)
+            yield from sorted(map(int, FLOATS))
         elif spec.name.endswith("_mode"):
             yield from MODES
         else:
@@ -115,10 +115,5 @@ def _placeholder(spec: AttributeSpec, index: int) -> float:
 
 def _types(formal: Formal, dtype: ir.DataType) -> list[ir.DataType]:
     """The types that an operand may have, the type of the result first."""
-    likely = [t for t in (dtype, *_OTHER_TYPES) if _name(t) in formal.types]
-    return list(dict.fromkeys(likely)) or [t for t in ir.DataType if t and _name(t) in formal.types][:1] or [dtype]
-
-
-def _name(dtype: ir.DataType) -> str:
-    names = {"FLOAT": "float", "DOUBLE": "double"}
-    return f"tensor({names.get(dtype.name, dtype.name.lower())})"
+    likely = [t for t in (dtype, *_OTHER_TYPES) if tensor_type(t) in formal.types]
+    return list(dict.fromkeys(likely)) or [t for t in ir.DataType if t and tensor_type(t) in formal.types][:1] or [dtype]
