@@ -23,13 +23,12 @@ from onnx_subgraph.model.overridable import make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.simplify import NOTHING
 from onnx_subgraph.model.specialize import specialize
-from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.options import Options, checked
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.assumed import Assumed
-from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import Before, Marked, Marks, check_marks, replace_marked
 from onnx_subgraph.rewriting.numerics import FLOAT32
@@ -290,4 +289,4 @@ def _explained(skip: Skip, notes: Mapping[int, str]) -> Skip:
 def _operators(model: ir.Model) -> Counter[str]:
     """The count of each operator in the model, including nested bodies and functions."""
     nodes = chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values()))
-    return Counter(map(operator_name, nodes))
+    return Counter(map(operator_of, nodes))

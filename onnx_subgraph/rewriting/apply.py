@@ -21,12 +21,13 @@ from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import graph_of, operands
 from onnx_subgraph.model.surgery import detached, remove_all
+from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.equal_values import equal_values
-from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
+from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt
 from onnx_subgraph.rewriting.function import ir_version
 from onnx_subgraph.rewriting.known import SMALL_BYTES
 from onnx_subgraph.rewriting.lines import matched_lines
@@ -198,7 +199,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
     remove_all(planned.removed)
     rewrite = Rewrite(
         pattern=match.pattern.id,
-        op=operator_name(head) if head else "",
+        op=operator_of(head) if head else "",
         node=head.name or "" if head else "",
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),

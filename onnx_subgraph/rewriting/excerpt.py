@@ -88,7 +88,7 @@ def excerpt(nodes: Iterable[ir.Node], tensors: Tensors, fused: Callable[[ir.Node
     fused: whether a rewrite added a node.
     """
     kept = [node for node in nodes if node.op_type != "Constant"]
-    operators = Counter(operator_name(node) for node in kept)
+    operators = Counter(map(operator_of, kept))
     if len(kept) > MOST_NODES:
         return Excerpt(operators=dict(operators))
     inside = set(kept)
@@ -119,11 +119,6 @@ def excerpt(nodes: Iterable[ir.Node], tensors: Tensors, fused: Callable[[ir.Node
     )
     edges = tuple(_edge(value, None if value.producer() in inside else tensors(value)) for value in index)
     return Excerpt(steps, edges, results, dict(operators))
-
-
-def operator_name(node: ir.Node) -> str:
-    """The operator of a node, with its domain unless that is the default domain."""
-    return operator_of(node)
 
 
 def _edge(value: ir.Value, tensor: ir.TensorProtocol | None) -> Edge:

@@ -11,12 +11,12 @@ from onnx_subgraph.backends.names import names_in
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.model.files import hand_on, load
+from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.options import Options
 from onnx_subgraph.partitioning.partition import PartitionOptions, partition
 from onnx_subgraph.partitioning.worth import MEASURED, RegionLimits
 from onnx_subgraph.pipeline import Accepts, fuse
 from onnx_subgraph.result import Engines, FuseResult
-from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.timing.tuning import Way
 
 
@@ -54,7 +54,7 @@ def fuse_with_engines(
         fused,
         output=output,
         nodes_after=made.nodes_after,
-        operators_after=Counter(operator_name(node) for node in load(output).graph.all_nodes()),
+        operators_after=Counter(operator_of(node) for node in load(output).graph.all_nodes()),
         verdict=made.verdict,
         unchanged=False,
         seconds={**fused.seconds, **{f"engines: {stage}": taken for stage, taken in made.seconds.items()}},

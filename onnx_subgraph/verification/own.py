@@ -16,7 +16,6 @@ import onnx_ir as ir
 from onnx_subgraph import temporary
 from onnx_subgraph.model.files import read, write_temporary
 from onnx_subgraph.operators.names import operator_of
-from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.sessions import Failure, optimise
 
@@ -153,7 +152,7 @@ def _fate(value: str, op: str, before: Operators, after: Operators, together: Op
 
 def _written(model: ir.Model) -> Operators:
     """The operators of a model's main graph, by their first result."""
-    return {str(node.outputs[0].name): operator_name(node) for node in model.graph if node.outputs}
+    return {str(node.outputs[0].name): operator_of(node) for node in model.graph if node.outputs}
 
 
 def _optimised(path: Path) -> Operators:
