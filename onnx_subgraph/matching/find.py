@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from itertools import chain
 
 import onnx_ir as ir
 
@@ -39,53 +39,40 @@ MOST_GIVEN_UP = 4
 """After this many abandoned roots in one graph, the search for the pattern in the graph ends."""
 
 
-class _Searched(NamedTuple):
-    """The results for one pattern in one graph."""
-
-    matches: tuple[Match, ...]
-    parts: tuple[Match, ...]
-    misses: tuple[RawMiss, ...]
-    given_up: tuple[GivenUp, ...]
-
-
-NOTHING = _Searched((), (), (), ())
-
-
+@dataclass(frozen=True, eq=False)
 class Found:
     """The result of `find`: `matches` in the order of patterns and of the graph, `near_misses`, and where the search was bounded.
 
-    parts: matches inside another match of the same pattern, used if the larger one cannot be replaced. The reasons of failed
-    candidates are computed when `near_misses` is first read; the graph must not have changed by then.
+    parts: matches inside another match of the same pattern, used if the larger one cannot be replaced. misses: failed candidates.
+    Their reasons are computed when `near_misses` is first read; the graph must not have changed by then. told: near misses whose
+    reasons are known, such as regions that were not kept.
     """
 
-    def __init__(
-        self,
-        matches: tuple[Match, ...],
-        misses: tuple[RawMiss, ...],
-        refused: tuple[NearMiss, ...] = (),
-        given_up: tuple[GivenUp, ...] = (),
-        parts: tuple[Match, ...] = (),
-    ) -> None:
-        self.matches = matches
-        self.parts = parts
-        self.given_up = given_up
-        self._misses = misses
-        self._refused = refused  # regions that were not kept
+    matches: tuple[Match, ...] = ()
+    parts: tuple[Match, ...] = ()
+    misses: tuple[RawMiss, ...] = ()
+    told: tuple[NearMiss, ...] = ()
+    given_up: tuple[GivenUp, ...] = ()
 
-    def beside(self, other: Found) -> Found:
-        """This result with the near misses of another one. The graph must not have changed in between."""
-        misses, refused = (*other._misses, *self._misses), (*other._refused, *self._refused)
-        return Found(self.matches, misses, refused, (*other.given_up, *self.given_up), self.parts)
+    @classmethod
+    def together(cls, several: Iterable[Found]) -> Found:
+        """Several results as one. The graph must not have changed in between."""
+        each = zip(*((f.matches, f.parts, f.misses, f.told, f.given_up) for f in several), strict=True)
+        return cls(*(tuple(chain.from_iterable(one)) for one in each))
+
+    def after(self, near_misses: Iterable[NearMiss]) -> Found:
+        """This result with earlier near misses in front of its own, each once."""
+        return replace(self, misses=(), told=tuple(dict.fromkeys((*near_misses, *self.near_misses))))
 
     @cached_property
     def near_misses(self) -> tuple[NearMiss, ...]:
         """The furthest failure of each candidate that got past its anchor and is not inside a match of its pattern."""
         explorers: dict[tuple[int, int], Explorer] = {}
         with uncollected():
-            found = ((miss, failure) for miss in self._misses if (failure := explored(miss, explorers)) is not None)
+            found = ((miss, failure) for miss in self.misses if (failure := explored(miss, explorers)) is not None)
             telling = ((m, f) for m, f in once(found) if is_of_interest(m.normal.pattern, m.view, m.node, f))
             told = (_told(miss, failure) for miss, failure in telling)
-            return (*self._refused, *told)
+            return (*self.told, *told)
 
 
 def _told(miss: RawMiss, failure: Failure) -> NearMiss:
@@ -109,28 +96,18 @@ def find(
     places without the rarest operator of a pattern. parts: also look for matches inside a match of the same pattern.
     """
     constants = constants or Constants(model)
-    matches: list[Match] = []
-    inner: list[Match] = []
-    misses: list[RawMiss] = []
-    refused: list[NearMiss] = []
-    given_up: list[GivenUp] = []
+    found: list[Found] = []
     with uncollected():
         for graph, owner, opsets in searched_graphs(model):
             view = View(graph, constants, opsets, owner)
-            for pattern in (p for p in patterns if p.is_formula):
-                searched = _search(view, pattern, thorough=thorough, asked=asked, parts=parts)
-                matches += searched.matches
-                inner += searched.parts
-                misses += searched.misses
-                given_up += searched.given_up
+            found += (_search(view, p, thorough=thorough, asked=asked, parts=parts) for p in patterns if p.is_formula)
             for pattern in patterns:
                 if pattern.grow is not None:
                     regions, not_kept = grown(view, pattern)
-                    matches += regions
-                    refused += not_kept
+                    found.append(Found(tuple(regions), told=tuple(not_kept)))
                 elif pattern.bodies:
-                    matches += bodies_of(view, pattern)
-    return Found(tuple(matches), tuple(misses), tuple(refused), tuple(given_up), tuple(inner))
+                    found.append(Found(tuple(bodies_of(view, pattern))))
+    return Found.together(found)
 
 
 def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
@@ -143,17 +120,17 @@ def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.F
             yield graph, owner if graph is outer else graph, opsets
 
 
-def _search(view: View, pattern: Pattern, *, thorough: bool, asked: bool, parts: bool) -> _Searched:
+def _search(view: View, pattern: Pattern, *, thorough: bool, asked: bool, parts: bool) -> Found:
     """Search one graph for one pattern: matches, failed candidates, and where the search was bounded."""
     counts = view.count
     if not asked and not all(map(counts, pattern.needs)):  # the common case: a built-in pattern that needs not be read
-        return NOTHING
+        return Found()
     normal = normalise(pattern)
     if not asked and not all(map(counts, needs(normal.primary))):
-        return NOTHING
+        return Found()
     start = choose(normal.primary, counts)
     if not start.cost:
-        return _Searched((), (), tuple(_unlikely(view, normal, _present(normal, counts), set())) if asked else (), ())
+        return Found(misses=tuple(_unlikely(view, normal, _present(normal, counts), set())) if asked else ())
     matcher = Matcher(view, normal)
     attempts = _Attempts(matcher)
     found = [(anchor, candidate) for anchor in start.anchors for candidate in candidates(matcher, anchor)]
@@ -170,7 +147,7 @@ def _search(view: View, pattern: Pattern, *, thorough: bool, asked: bool, parts:
     cut = (v for v in matcher.prefilter.cut_for(normal.structures.values()) if view.producer(v) not in covered)
     given_up = [*((v, steps) for v in attempts.given_up), *((v, _FACTORINGS) for v in cut)]
     bounded = tuple(_given_up(normal, value, reason) for value, reason in given_up)
-    return _Searched(tuple(matches), tuple(inner), tuple(misses), bounded)
+    return Found(tuple(matches), tuple(inner), tuple(misses), given_up=bounded)
 
 
 class _Attempts:

@@ -127,7 +127,7 @@ class Rewriter:
         own = [p for p in self.patterns if not is_built_in(p.file)]
         rewrites: list[Rewrite] = []
         skips: list[Skip] = []
-        found = Found((), ())
+        found = Found()
         flushed: tuple[Flushed, ...] = ()
         simplified = NOTHING
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
@@ -147,7 +147,7 @@ class Rewriter:
             rewrites += made
             skips += not_made
             if written or as_written:
-                found = Found((), (), tuple(dict.fromkeys((*as_written, *found.near_misses))), found.given_up)
+                found = found.after(as_written)
                 put_back(model)
             if self._stops_early(skips):
                 return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
@@ -160,7 +160,7 @@ class Rewriter:
                 rewrites += made
                 skips += not_made
                 near_misses = (*near_misses, *grown.near_misses)
-                found = Found((), (), near_misses)
+                found = Found(told=near_misses)
         allow_rounding(model, self.numerics, self.rounded)
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
 
@@ -212,7 +212,7 @@ class Rewriter:
             waiting += filter(_waits, skips)
             told = (*told, *found.near_misses) if self.thorough else told  # of the original graph, too
         if told:
-            found = Found((), (), tuple(dict.fromkeys((*told, *found.near_misses))), found.given_up)
+            found = found.after(told)
         return rewrites, [*skips, *waiting], found, simplified
 
     def _rounds(
@@ -269,9 +269,9 @@ class Rewriter:
             # later opset.
             waiting += filter(_waits, skips)
         if before:
-            found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)
+            found = found.after(before)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]
-        return rewrites, [*skips, *waiting, *bounded], found if earlier is None else found.beside(earlier), simplified
+        return rewrites, [*skips, *waiting, *bounded], found if earlier is None else Found.together((earlier, found)), simplified
 
 
 def _waits(skip: Skip) -> bool:
