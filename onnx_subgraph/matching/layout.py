@@ -105,7 +105,7 @@ def _rearranged(
         if isinstance(named, Mismatch):
             yield replace(named, reached=len(nodes))
         else:
-            yield source, {n: as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
+            yield source, {n: as_dim(s) for n, s in named.items()}, nodes
     if not tried:
         yield Mismatch(f'{term.word} "{term.recipe}"', "")
 

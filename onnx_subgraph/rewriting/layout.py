@@ -6,12 +6,13 @@ computed from the source's shape. A recipe whose dynamic sizes need more than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.language.term import Operator, Rearrange, Term
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.matching.rearrangement import OPERATORS, Rearrangement, rearrangements, source_sizes
@@ -23,8 +24,8 @@ from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.refused import Refused
 
 Axis = TypeVar("Axis")
-Axes = list[list[str]]
-"""One list for each dimension, outermost first: its atoms; [] is a dimension of size 1."""
+Axes = Sequence[tuple[str, ...]]
+"""The atoms of each dimension, outermost first; () is a dimension of size 1."""
 
 
 class Emitter(Protocol):
@@ -64,33 +65,32 @@ def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
     shorter = _shorter(emitter, term, source)
     if shorter is not None:
         return _write(emitter, shorter)
-    left, right = _recipe(term.recipe)
+    if term.recipe == UNCHANGED:
+        raise Refused(f'"{term.recipe}" has an ellipsis, which a replacement can\'t write')
+    recipe = parse_recipe(term.recipe)
+    left, right = recipe.left, recipe.right
     sizes = _sizes(emitter, term, left, right, source)
     atoms = [a for group in left for a in group]
     wanted = [a for group in right for a in group]
     added = [a for a in wanted if a not in atoms]
-    if term.word == "rearrange" and added:
-        raise Refused(f"the axis {added[0]} of `{term}` comes from nowhere")
-    if missing := [a for a in atoms if a not in wanted]:
-        raise Refused(f"the axis {missing[0]} of `{term}` is dropped")
     value = source
     if any(len(group) != 1 for group in left):
-        value = _reshape(emitter, value, left, [[a] for a in atoms], sizes)
+        value = _reshape(emitter, value, left, [(a,) for a in atoms], sizes)
     kept = [a for a in wanted if a in atoms]
     if kept != atoms:
         permutation = ir.AttrInt64s("perm", [atoms.index(a) for a in kept])
         value = emitter.fragment.node("Transpose", [value], [permutation])[0]
-    current: Axes = [[a] for a in kept]
+    current: Axes = [(a,) for a in kept]
     if added:
-        value = _reshape(emitter, value, current, [[] if a in added else [a] for a in wanted], sizes)
+        value = _reshape(emitter, value, current, [() if a in added else (a,) for a in wanted], sizes)
         grown = [sizes[a] if a in added else 1 for a in wanted]
         if None in grown:
             raise Refused(f"`{term}` repeats by a number that is not known")
         emitter.schema(Operator("Expand"), (), 2)
         shape = emitter.fragment.constant(np.array(grown, np.int64))
         value = emitter.fragment.node("Expand", [value, shape])[0]
-        current = [[a] for a in wanted]
-    if current != right:
+        current = [(a,) for a in wanted]
+    if tuple(current) != right:
         value = _reshape(emitter, value, current, right, sizes)
     return value
 
@@ -182,30 +182,11 @@ def split(emitter: Emitter, term: Rearrange, count: int) -> tuple[ir.Value, ...]
     return emitter.fragment.node("Split", inputs, attributes, outputs=[True] * count)
 
 
-def _recipe(recipe: str) -> tuple[Axes, Axes]:
-    from einops.parsing import ParsedExpression
-
-    try:
-        left, right = (ParsedExpression(side, allow_underscore=True) for side in recipe.split("->"))
-    except Exception as error:  # einops' own errors, and a recipe without an arrow
-        raise Refused(f'"{recipe}" is not a recipe: {error}') from error
-    if left.has_ellipsis or right.has_ellipsis:
-        raise Refused(f'"{recipe}" has an ellipsis, which a replacement can\'t write')
-    return _groups(left.composition), _groups(right.composition)
-
-
-def _groups(composition: Sequence[object]) -> Axes:
-    return [[str(a) for a in group] if isinstance(group, list | tuple) else [str(group)] for group in composition]
-
-
 def _sizes(emitter: Emitter, term: Rearrange, left: Axes, right: Axes, source: ir.Value) -> dict[str, int | None]:
     """The size of each atom, None where it is unknown."""
     sizes: dict[str, int | None] = {a: None for group in (*left, *right) for a in group}
     given = dict(term.sizes)
     for atom in sizes:
-        if atom.isdigit():
-            sizes[atom] = int(atom)
-            continue
         binding = static(given[atom], emitter.lookup) if atom in given else emitter.bindings.get(atom)
         number = plain(binding) if isinstance(binding, int | np.ndarray | np.generic | ir.Attr) else None
         sizes[atom] = number if isinstance(number, int) else None
@@ -273,7 +254,7 @@ def _reshaped(emitter: Emitter, value: ir.Value, target: list[int | Copied] | No
     return emitter.fragment.node("Reshape", [value, shape])[0]
 
 
-def _product(group: list[str], sizes: dict[str, int | None]) -> int | None:
+def _product(group: Iterable[str], sizes: dict[str, int | None]) -> int | None:
     total = 1
     for atom in group:
         size = sizes[atom]
