@@ -378,8 +378,7 @@ def _redirect(redirect: Redirect, planned: Plan, replaced: Replaced, outline: Ou
 
 def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
     model = outline.model
-    root = outline.root(planned.graph)
-    imports = model.opset_imports if root is model.graph else root.opset_imports
+    imports = outline.root(planned.graph).opset_imports
     for definition in planned.fragment.functions:
         model.functions.setdefault(definition.identifier(), definition)
         for domain in definition.opset_imports:

@@ -63,9 +63,8 @@ def cut(
     made = {v for n in needed for v in _made(n)} | twins.keys()
     read = dict.fromkeys(v for v in (*(v for n in needed for v in operands(n)), *results) if v not in made)
     read |= dict.fromkeys(v for n in needed for v in operands(n) if v in twins)
-    root = outline.root(graph)
-    imports = outline.model.opset_imports if root is outline.model.graph else root.opset_imports
-    view = ir.GraphView(list(read), list(dict.fromkeys(results)), nodes=needed, opset_imports=dict(imports), name="cutting")
+    imports = dict(outline.root(graph).opset_imports)
+    view = ir.GraphView(list(read), list(dict.fromkeys(results)), nodes=needed, opset_imports=imports, name="cutting")
     copied = view.clone()
     copies = {v.name: v for n in copied for v in n.outputs}
     for value, copy in zip(read, list(copied.inputs), strict=True):

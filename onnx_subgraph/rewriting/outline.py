@@ -65,8 +65,7 @@ class Outline:
 
     def schema(self, node: ir.Node, graph: ir.Graph) -> Schema | None:
         """The schema of a node at the opset of `graph`; None for an unknown operator."""
-        root = self._root[graph]
-        opsets = self.model.opset_imports if root is self.model.graph else {**self.model.opset_imports, **root.opset_imports}
+        opsets = {**self.model.opset_imports, **self._root[graph].opset_imports}
         return schema(node.op_type, node.domain, opsets.get(node.domain, 1))
 
     def scope(self, graph: ir.Graph) -> str:

@@ -274,8 +274,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
 
 
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site, *, has_kernel: bool) -> Fragment:
-    root = site.outline.root(graph_of(match.graph))
-    versions = dict(site.outline.model.opset_imports if root is site.outline.model.graph else root.opset_imports)
+    versions = dict(site.outline.root(graph_of(match.graph)).opset_imports)
     checks.check_opsets(match.pattern, versions)
     fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **versions}, site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
