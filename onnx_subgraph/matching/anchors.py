@@ -242,11 +242,7 @@ def _is_free(term: Normal) -> bool:
 
 def climb(values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Consumers) -> dict[ir.Value, None]:
     """The values that can be the root if `values` are at the end of `path`, nearest first."""
-    reached = dict.fromkeys(values)
-    for level in reversed(path):
-        if not reached:
-            break
-        reached = _step(reached, level, consumers)
+    *_, (_, reached) = climbed(values, path, consumers)
     return reached
 
 

@@ -6,7 +6,7 @@ does not prevent it. The rewriter checks this again with shapes; here the check 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -21,8 +21,8 @@ DEEPEST = 64
 def live_reader(
     nodes: Collection[ir.Node],
     provided: Collection[ir.Value],
-    read: Collection[ir.Value] = (),
-    gone: Collection[ir.Node] = (),
+    read: Collection[ir.Value],
+    gone: Collection[ir.Node],
 ) -> tuple[ir.Value, ir.Node | None] | None:
     """An inner value and the node that reads it once the match is gone (None: a graph output); None where there is none.
 
@@ -48,7 +48,7 @@ def is_closed(nodes: Collection[ir.Node], provided: Collection[ir.Value]) -> boo
 
 
 def own_nodes(
-    nodes: Sequence[ir.Node], provided: Collection[ir.Value], shared: Collection[ir.Value], read: Collection[ir.Value] = ()
+    nodes: Sequence[ir.Node], provided: Collection[ir.Value], shared: Collection[ir.Value], read: Collection[ir.Value]
 ) -> tuple[ir.Node, ...]:
     """The matched nodes in topological order, without those that stay because nodes outside read them and `staying` allows it."""
     verdicts = _verdicts(nodes, read)
@@ -126,8 +126,3 @@ def _disappears(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> boo
         for value in node.outputs
     ) and (node.domain in KNOWN_DOMAINS or any(value.uses() for value in node.outputs))
     return verdicts[node]
-
-
-def provided_values(roots: Mapping[str, ir.Value], names: Collection[str]) -> frozenset[ir.Value]:
-    """The values of the named results, which a replacement provides."""
-    return frozenset(value for name, value in roots.items() if name in names)

@@ -12,7 +12,7 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.sentence import UnknownFact, asks_presence, definition, evaluate
 from onnx_subgraph.matching.anchors import Anchor, climb, paths_to
 from onnx_subgraph.matching.failure import Kind
-from onnx_subgraph.matching.interior import is_closed, live_reader, own_nodes, provided_values
+from onnx_subgraph.matching.interior import is_closed, live_reader, own_nodes
 from onnx_subgraph.matching.lookthrough import is_float_cast
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.matcher import Matcher
@@ -154,7 +154,7 @@ def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
     roots = {n: bindings[n] for n in pattern.match.names if type(bindings.get(n)) is ir.Value}
     bound = [v for v in bindings.values() if type(v) is ir.Value]
-    provided = provided_values(roots, matcher.normal.provided)
+    provided = frozenset(value for name, value in roots.items() if name in matcher.normal.provided)
     shared = [v for n in pattern.shares if type(v := bindings.get(n)) is ir.Value]
     doubles: dict[ir.Value, ir.Value] = {}
     gone: set[ir.Node] = set()
