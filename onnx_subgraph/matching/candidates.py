@@ -39,7 +39,7 @@ def anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
 
 def candidates(matcher: Matcher, anchor: Anchor) -> tuple[Candidate, ...]:
     """The candidates at an anchor. Patterns with the same structure share them."""
-    root, wanted = matcher.asked.structure(matcher.normal.primary), matcher.asked.structure(anchor.term)
+    root, wanted = matcher.structure(matcher.normal.primary), matcher.structure(anchor.term)
     path = tuple((level.operators, level.steps, level.optional) for level in anchor.path)
     key = ("candidates", root, wanted, anchor.operators, path, matcher.look)
     found: tuple[Candidate, ...] = matcher.view.shared(key, lambda: tuple(_candidates(matcher, anchor, root, wanted)))

@@ -63,7 +63,7 @@ class Explorer(Matcher):
 
     def seen_as(self, term: Chain, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """All factorings with the right number of items, whatever the items are."""
-        wanted = self.asked.structure(term)
+        wanted = self.structure(term)
         assert isinstance(wanted, Items)
         factorings = self.prefilter.variants(wanted.form)(value)
         self._other_items(term, value, constant, state, known=bool(factorings))

@@ -32,9 +32,10 @@ from onnx_subgraph.matching.normal import (
     Nothing,
     Operation,
     counts,
+    structure_of,
 )
 from onnx_subgraph.matching.numbering import axes_rank
-from onnx_subgraph.matching.prefilter import Asked, Prefilter
+from onnx_subgraph.matching.prefilter import Prefilter
 from onnx_subgraph.matching.reasons import (
     another_node,
     another_operator,
@@ -48,6 +49,7 @@ from onnx_subgraph.matching.reasons import (
 from onnx_subgraph.matching.recipe import Mismatch
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.state import NODE, State
+from onnx_subgraph.matching.structure import Structure
 from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.operators.names import qualified
 
@@ -79,7 +81,7 @@ class Matcher:
         self.factorings: Factorings = view.shared(("factorings", self.look), lambda: Factorings(self.look))
         self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.factorings))
         self.steps = 0
-        self.asked = Asked(self.prefilter, normal)
+        self.structure = remembered(self._structure)
         self._negative = remembered(_once)
         self._structured: dict[type, Callable[[Any, Target, State], Iterator[State]]] = {
             Operation: self._operation,
@@ -97,9 +99,12 @@ class Matcher:
 
     # Prefilter
 
+    def _structure(self, term: Normal) -> Structure:
+        return structure_of(term, self.normal.constant, self.normal.structures)
+
     def plausible(self, term: Normal, value: Target) -> bool:
         """Whether the operators behind `value` allow it to equal `term`."""
-        return isinstance(value, Virtual) or bool(self.asked.question(term)(value))
+        return isinstance(value, Virtual) or bool(self.prefilter.question(self.structure(term))(value))
 
     may = plausible  # whether to try `value` with `term`
 
@@ -109,11 +114,13 @@ class Matcher:
 
     def open(self, term: Choice, value: Target) -> Sequence[int]:
         """The indices of the alternatives to try with `value`."""
-        return range(len(term.alternatives)) if isinstance(value, Virtual) else self.asked.alternatives(term)(value)
+        if isinstance(value, Virtual):
+            return range(len(term.alternatives))
+        return self.prefilter.alternatives(self.structure(term))(value)
 
     def seen_as(self, term: Chain, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """The factorings of `value` to try with the items of `term`. constant: the constant that `term` requires."""
-        return self.asked.assignable(term)(value)
+        return self.prefilter.assignable(self.structure(term))(value)
 
     def with_another_constant(self, term: Chain, value: ir.Value, factoring: Factoring, constant: float, state: State) -> None:
         """Called for a factoring whose constant is not the one that `term` requires."""

@@ -28,7 +28,6 @@ from onnx_subgraph.matching.equalities import (
     orders,
     standing_for,
 )
-from onnx_subgraph.matching.normal import Chain, Choice, Normal, NormalPattern, structure_of
 from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.remembered import remembered
@@ -92,7 +91,8 @@ class Prefilter:
             case Absent():
                 return lambda value: False
 
-    def _alternatives(self, structure: Alternatives) -> Question[tuple[int, ...]]:
+    def _alternatives(self, structure: Structure) -> Question[tuple[int, ...]]:
+        assert isinstance(structure, Alternatives)
         questions = [self.question(alternative) for alternative in structure.alternatives]
 
         def ask(value: ir.Value) -> tuple[int, ...]:
@@ -154,7 +154,8 @@ class Prefilter:
     def _variants(self, form: Form) -> Question[Sequence[Factoring]]:
         return remembered(lambda value: variants(self.factorings, form, value))
 
-    def _chains(self, wanted: Items) -> Question[tuple[Factoring, ...]]:
+    def _chains(self, wanted: Structure) -> Question[tuple[Factoring, ...]]:
+        assert isinstance(wanted, Items)
         required, may, seen_as = required_heads(wanted), self._may(wanted), self.variants(wanted.form)
 
         def fits(factoring: Factoring) -> bool:
@@ -179,7 +180,8 @@ class Prefilter:
 
         return remembered(ask)
 
-    def _assignable(self, wanted: Items) -> Question[tuple[Factoring, ...]]:
+    def _assignable(self, wanted: Structure) -> Question[tuple[Factoring, ...]]:
+        assert isinstance(wanted, Items)
         items, chains, may = wanted.items, self.chains(wanted), self._may(wanted)
         if len(items) < 3:
             return chains
@@ -195,34 +197,6 @@ class Prefilter:
             return isinstance(item[0], Virtual) or questions[one[0]](item[0])
 
         return may
-
-
-class Asked:
-    """A prefilter for the terms of one pattern; each is looked up once. structure: term → structure."""
-
-    def __init__(self, prefilter: Prefilter, normal: NormalPattern) -> None:
-        self._prefilter = prefilter
-        self._normal = normal
-        self.structure = remembered(self._structure)
-        self.question = remembered(self._question)
-        self.alternatives = remembered(self._alternatives)
-        self.assignable = remembered(self._assignable)
-
-    def _structure(self, term: Normal) -> Structure:
-        return structure_of(term, self._normal.constant, self._normal.structures)
-
-    def _question(self, term: Normal) -> Question[object]:
-        return self._prefilter.question(self.structure(term))
-
-    def _alternatives(self, term: Choice) -> Question[tuple[int, ...]]:
-        wanted = self.structure(term)
-        assert isinstance(wanted, Alternatives)
-        return self._prefilter.alternatives(wanted)
-
-    def _assignable(self, term: Chain) -> Question[tuple[Factoring, ...]]:
-        wanted = self.structure(term)
-        assert isinstance(wanted, Items)
-        return self._prefilter.assignable(wanted)
 
 
 @cache
