@@ -16,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.language.axis import numbered
+from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators import Schema, counts_in_result, is_axis, is_elementwise, is_ordered
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
@@ -199,17 +200,13 @@ def _axes(held: tuple[str, tuple[int, ...], bytes]) -> Hashable:
 
 def _hashable(attribute: ir.Attr) -> Hashable | None:
     """The value of an attribute; None for a reference, a graph, or a tensor of many elements."""
-    if attribute.is_ref():
-        return None
-    if attribute.type == ir.AttributeType.TENSOR:
+    if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
         tensor: ir.TensorProtocol = attribute.value  # `as_tensor` is slower: it checks the protocol
         if tensor.size > _COMPUTED or tensor.dtype == ir.DataType.STRING:
             return None
         return (tensor.dtype.name, tuple(tensor.shape.numpy()), tensor.tobytes())
-    if attribute.type in _OPAQUE:
-        return None
-    value = attribute.value
-    return tuple(value) if isinstance(value, list | tuple) else value
+    value: Hashable | None = plain_value(attribute)
+    return value
 
 
 def content(value: ir.Value, constants: Constants, most: int = _STORED) -> tuple[str, tuple[int, ...], bytes] | None:
@@ -238,16 +235,3 @@ def _is_small(value: ir.Value, most: int) -> bool:
         return False
     dims = shape.dims
     return all(isinstance(d, int) for d in dims) and prod(dims) <= most  # type: ignore[operator]
-
-
-_OPAQUE = frozenset(
-    {
-        ir.AttributeType.GRAPH,
-        ir.AttributeType.GRAPHS,
-        ir.AttributeType.TENSORS,
-        ir.AttributeType.SPARSE_TENSOR,
-        ir.AttributeType.SPARSE_TENSORS,
-        ir.AttributeType.TYPE_PROTO,
-        ir.AttributeType.TYPE_PROTOS,
-    }
-)

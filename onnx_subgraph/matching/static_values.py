@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.axis import same_axes
 from onnx_subgraph.matching.view import ROUNDED
+from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.operators import is_axis
 
 _PLAIN = (int, float, tuple)
@@ -16,15 +17,8 @@ _PLAIN = (int, float, tuple)
 
 def read_attribute(attribute: ir.Attr) -> Any:
     """An attribute as a static value. Tensors, graphs and references are returned as attributes."""
-    if attribute.is_ref():
-        return attribute
-    match attribute.type:
-        case ir.AttributeType.INT | ir.AttributeType.FLOAT | ir.AttributeType.STRING:
-            return attribute.value
-        case ir.AttributeType.INTS | ir.AttributeType.FLOATS | ir.AttributeType.STRINGS:
-            return tuple(attribute.value)
-        case _:
-            return attribute
+    value = plain_value(attribute)
+    return attribute if value is None else value
 
 
 def same(name: str, a: Any, b: Any) -> bool | None:

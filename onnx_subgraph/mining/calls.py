@@ -8,12 +8,11 @@ from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.language.term import Static
 from onnx_subgraph.matching.numbering import axes_rank, formal
 from onnx_subgraph.matching.view import View
+from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.operators import Schema, is_axis, is_ordered
 
 MOST_ELEMENTS = 16
 """Elements of a constant that is written into a formula."""
-_NUMBERS = frozenset({ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING})
-_LISTS = frozenset({ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS})
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 Keywords = tuple[tuple[str, Static], ...]
 
@@ -27,9 +26,9 @@ def keywords(view: View, node: ir.Node) -> tuple[Keywords, int] | None:
     assert schema is not None
     found: dict[str, Static] = {}
     for name, attribute in node.attributes.items():
-        if attribute.is_ref() or attribute.type not in _NUMBERS | _LISTS:
+        if (held := plain_value(attribute)) is None:
             return None
-        found[name] = tuple(attribute.value) if attribute.type in _LISTS else attribute.value
+        found[name] = held
     first = next((i for i, v in enumerate(node.inputs) if v is not None and _is_static(view, schema, i, v)), len(node.inputs))
     for position, value in list(enumerate(node.inputs))[first:]:
         if value is None:

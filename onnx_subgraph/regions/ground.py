@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnx_subgraph import operators
 from onnx_subgraph.facts import Facts
+from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators import Schema
 from onnx_subgraph.operators.names import operator_of
@@ -103,23 +104,15 @@ class Attributes:
         self._node = node
 
     def __getattr__(self, name: str) -> Any:
-        attribute, value = self._node.attributes.get(name), None
+        attribute = self._node.attributes.get(name)
         if attribute is None:
             schema = self._ground.schema(self._node)
             value = schema.attributes[name].default if schema is not None and name in schema.attributes else None
-        elif not attribute.is_ref() and attribute.type in _PLAIN:
-            value = attribute.value
+        else:
+            value = plain_value(attribute)
         if value is None:
             raise AttributeError(name)
         return tuple(value) if isinstance(value, list | tuple) else value
-
-
-_PLAIN = frozenset(
-    {
-        *(ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING),
-        *(ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS),
-    }
-)
 
 
 class RegionFacts:

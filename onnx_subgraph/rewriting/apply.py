@@ -18,6 +18,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
+from onnx_subgraph.model.attributes import SINGLE
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import graph_of, operands
 from onnx_subgraph.model.surgery import detached, remove_all
@@ -248,9 +249,8 @@ def _equal(planned: Plan, site: Site) -> dict[ir.Value, ir.Value]:
 
 
 def _scalars(node: ir.Node) -> tuple[tuple[str, int | float | str], ...]:
-    single = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING)
     found = sorted(node.attributes.items())
-    return tuple((name, attribute.value) for name, attribute in found if not attribute.is_ref() and attribute.type in single)
+    return tuple((name, attribute.value) for name, attribute in found if not attribute.is_ref() and attribute.type in SINGLE)
 
 
 def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Replaced]:

@@ -15,9 +15,10 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.matching.body.function import NEUTRAL, SLIGHT, Body, is_static, stored
-from onnx_subgraph.matching.body.numbers import PLAIN, Number, from_attributes, from_statics, holds_placeholder
+from onnx_subgraph.matching.body.numbers import Number, from_attributes, from_statics, holds_placeholder
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, formal, plain_operator
 from onnx_subgraph.matching.view import View
+from onnx_subgraph.model.attributes import plain_value
 
 _WEIGHT = 3
 """How many aligned nodes outweigh one mismatch."""
@@ -182,6 +183,6 @@ class _Alignment:
 
     def _differ(self, name: str, attribute: ir.Attr, other: ir.Node) -> bool:
         theirs = other.attributes.get(name)
-        if theirs is None or theirs.is_ref() or theirs.type != attribute.type or attribute.type not in PLAIN:
+        if theirs is None or theirs.type != attribute.type or (value := plain_value(theirs)) is None:
             return False
-        return attribute.value != theirs.value and not holds_placeholder(np.array(attribute.value), self._placeholders)
+        return plain_value(attribute) != value and not holds_placeholder(np.array(attribute.value), self._placeholders)

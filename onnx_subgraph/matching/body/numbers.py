@@ -14,17 +14,11 @@ import onnx_ir as ir
 from onnx_subgraph.matching.body.function import SLIGHT, stored
 from onnx_subgraph.matching.numbering import plain_operator
 from onnx_subgraph.matching.view import View
+from onnx_subgraph.model.attributes import plain_value
 
 Number = float | int | tuple[float | int, ...]
 Found = Iterator[tuple[str, Number]]
 
-PLAIN = frozenset(
-    (
-        *(ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING),
-        *(ir.AttributeType.INTS, ir.AttributeType.FLOATS),
-    )
-)
-"""The kinds of attributes that are compared."""
 _INVERSE: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "Sqrt": np.square,
     "Reciprocal": np.reciprocal,
@@ -43,8 +37,8 @@ def from_attributes(node: ir.Node, other: ir.Node, placeholders: Mapping[float, 
     """The numbers for placeholders in the attributes of `other`, a node of the graph aligned with `node` of the body."""
     for name, attribute in node.attributes.items():
         theirs = other.attributes.get(name)
-        if attribute.type in PLAIN and theirs is not None and not theirs.is_ref() and theirs.type == attribute.type:
-            yield from _paired(np.array(attribute.value), np.array(theirs.value), placeholders)
+        if theirs is not None and theirs.type == attribute.type and (number := plain_value(theirs)) is not None:
+            yield from _paired(np.array(attribute.value), np.array(number), placeholders)
 
 
 def from_statics(view: View, ours: ir.Value, theirs: ir.Value | np.ndarray, placeholders: Mapping[float, str]) -> Found:
