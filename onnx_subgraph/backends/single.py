@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.backends.subgraph import constant
-from onnx_subgraph.model.nested import bodies, reads
+from onnx_subgraph.model.nested import has_bodies, reads
 
 SMALL = 1 << 12
 """The largest constants, in bytes, that are part of the model."""
@@ -28,7 +28,7 @@ class SingleNode:
         """The model for `node`; None if the dtype of an input is not known."""
         if any(value.dtype is None for value in reads(node)):
             return None
-        if next(bodies(node), None) is not None:
+        if has_bodies(node):
             return cls(node, node)
         attributes = tuple(sorted((name, _text(attribute)) for name, attribute in node.attributes.items()))
         inputs = tuple(map(_described, node.inputs))

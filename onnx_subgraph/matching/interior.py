@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.nested import has_bodies
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
 PASSING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
@@ -118,7 +119,7 @@ def _disappears(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> boo
     known = verdicts.get(node)
     if known is not None:
         return known
-    if depth == 0 or any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+    if depth == 0 or has_bodies(node):
         return False
     verdicts[node] = False
     verdicts[node] = all(

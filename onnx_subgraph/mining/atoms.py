@@ -16,7 +16,7 @@ from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Operand, Parts
 from onnx_subgraph.mining.calls import keywords
 from onnx_subgraph.model.element_types import FLOATS
-from onnx_subgraph.model.nested import bodies
+from onnx_subgraph.model.nested import has_bodies
 from onnx_subgraph.operators.randomness import RANDOM
 
 _BY_SHAPE = frozenset({"Expand", "Resize", "ConstantOfShape", "Range", "Shape", "Size"})
@@ -58,7 +58,7 @@ class _Reader:
         result = node.outputs[0] if node.outputs else None
         if result is None or result.dtype not in FLOATS or result.shape is None or node.op_type in RANDOM | _BY_SHAPE:
             return False
-        if self.view.schema(node) is None or next(bodies(node), None) is not None:
+        if self.view.schema(node) is None or has_bodies(node):
             return False
         return not self.view.constants.is_constant(result) and self.view.through(result)[0] is result
 

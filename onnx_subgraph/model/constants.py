@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.nested import has_bodies
 from onnx_subgraph.model.shapes import SHAPE_DATA
 from onnx_subgraph.model.transparent import TRANSPARENT, passed_on
 from onnx_subgraph.operators.randomness import RANDOM
@@ -143,9 +144,7 @@ class Constants:
         source = passed_on(self, value)
         if source is not None:
             return self._constant.get(source, False)
-        if node.op_type in RANDOM or any(
-            attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attribute in node.attributes.values()
-        ):
+        if node.op_type in RANDOM or has_bodies(node):
             return False
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             return False

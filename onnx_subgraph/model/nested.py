@@ -20,6 +20,11 @@ def bodies(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def has_bodies(node: ir.Node) -> bool:
+    """Whether a graph is in a node's attributes."""
+    return any(attribute.type in _GRAPHS for attribute in node.attributes.data.values())
+
+
 def within(graph: ir.Graph) -> list[ir.Graph]:
     """A graph and every body nested in it, each before those inside it. `Graph.subgraphs` gives the same, more slowly."""
     found = [graph]

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from onnx_subgraph.model.local_functions import called
-from onnx_subgraph.model.nested import bodies, operands
+from onnx_subgraph.model.nested import bodies, has_bodies, operands
 from onnx_subgraph.operators.randomness import RANDOM
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Rewrite
@@ -107,7 +107,7 @@ def _way(
     node = value.producer()
     if node is None or node.graph is not graph or value in sources or constant_of(value) is not None:
         return []
-    if node.op_type in RANDOM or next(bodies(node), None) is not None or len(seen) >= MOST_BETWEEN:
+    if node.op_type in RANDOM or has_bodies(node) or len(seen) >= MOST_BETWEEN:
         return []
     if node not in seen:
         seen[node] = []

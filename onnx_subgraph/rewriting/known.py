@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.folding import evaluate
+from onnx_subgraph.model.nested import has_bodies
 
 SMALL_BYTES = 4096
 """Constants up to this size are computed at once, and equal ones are shared. Larger ones are computed at serialization."""
@@ -37,7 +38,7 @@ def _dims(node: ir.Node) -> list[int | ir.SymbolicDim] | None:
 
 def is_foldable(node: ir.Node) -> bool:
     """Whether a node reads only constants."""
-    if node.domain or not node.inputs or any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
+    if node.domain or not node.inputs or has_bodies(node):
         return False
     return all(v is None or v.const_value is not None for v in node.inputs)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.nested import bodies, operands
+from onnx_subgraph.model.nested import bodies, has_bodies, operands
 from onnx_subgraph.model.shapes import same_dim, same_shape
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.refused import Refused
@@ -58,7 +58,7 @@ class Liveness:
         if len(self.dying) > DYING_LIMIT or any(o.is_graph_output() or o in self.kept for o in node.outputs):
             return False
         users = {u for o in node.outputs for u, _ in o.uses()}
-        if any(True for _ in bodies(node)) or (users and self._is_after(node)):
+        if has_bodies(node) or (users and self._is_after(node)):
             return False
         self.dying[node] = all(u in self.matched or self.dies(u) for u in users)
         return self.dying[node]

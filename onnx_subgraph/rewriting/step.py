@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.nested import has_bodies
 
 Part = slice
 
@@ -102,7 +103,7 @@ class Step:
 
     def _evaluate(self, node: ir.Node) -> None:
         self._terms |= dict.fromkeys(node.outputs)
-        if node.domain or any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        if node.domain or has_bodies(node):
             return
         if node.op_type == "Constant":
             self._terms.update({o: None if (a := self._constants.array(o)) is None else Number(a) for o in node.outputs})

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.origin import label
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.nested import bodies, operands
+from onnx_subgraph.model.nested import has_bodies, operands
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
@@ -136,7 +136,7 @@ def _lines(body: Body) -> list[Line]:
 def _line(node: ir.Node, body: Body) -> Line:
     attributes = sorted((a.name, _content(a)) for a in node.attributes.values() if a.type is not ir.AttributeType.GRAPH)
     given = tuple(value.name for value in node.outputs)
-    name = label(node) if next(bodies(node), None) is not None else ""  # its subgraphs are found by it
+    name = label(node) if has_bodies(node) else ""  # its subgraphs are found by it
     return node.domain, node.op_type, name, tuple(_read(node, body)), given, tuple(attributes)
 
 
