@@ -78,7 +78,7 @@ def settled_attempt(
         if settled.verdict.verdict != "different":
             break
         settled = settle(less(attempt.base), partial(less, attempt.base), verdict, check, plant)
-    return settled
+    return _as_it_was(settled, opset)
 
 
 def _by_sites(
@@ -95,8 +95,13 @@ def _by_sites(
 
     not_run = Verdict("not-run", reason="the model was not run", blind=True)
     settled = settle(attempt.fused, partial(rewriter, attempt.base), lambda fused: not_run, check, lambda fused, rewrite: None)
+    return _as_it_was(settled, opset)
+
+
+def _as_it_was(settled: Settled[Fused], opset: int | None) -> Settled[Fused]:
+    """With a verdict that needs no run, where every rewrite was undone: the file is the original."""
     unchanged = not settled.fused.is_changed and settled.fused.opset == opset
-    return replace(settled, verdict=UNCHANGED) if unchanged else settled
+    return replace(settled, verdict=UNCHANGED) if unchanged and settled.verdict.verdict == "not-run" else settled
 
 
 def _not_blamed(check: SiteCheck) -> SiteCheck:

@@ -39,7 +39,7 @@ def as_later(rule: Rule, given: Sequence[str], context: ShapeInferenceContext, n
     if (elements := context.get_symbolic_value(read)) is not None:
         context.set_symbolic_value(data, elements)
     attributes = {name: node.attributes[name] for name in given if name in node.attributes}
-    constants = [ir.Value(name=name, const_value=_vector(attribute, name)) for name, attribute in attributes.items()]
+    constants = [_vector(attribute, name) for name, attribute in attributes.items()]
     others = [attribute for name, attribute in node.attributes.items() if name not in given]
     later = ir.Node("", node.op_type, [data, *constants], others, num_outputs=len(node.outputs), name=node.name)
     for mine, theirs in zip(node.outputs, later.outputs, strict=True):
@@ -52,9 +52,9 @@ def as_later(rule: Rule, given: Sequence[str], context: ShapeInferenceContext, n
         context.set_symbolic_value(result, elements)
 
 
-def _vector(attribute: ir.Attr, name: str) -> ir.TensorProtocol:
+def _vector(attribute: ir.Attr, name: str) -> ir.Value:
     numbers = attribute.value if isinstance(attribute.value, (tuple, list)) else [attribute.value]
-    return ir.Tensor(np.array(numbers, np.int64), name=name)
+    return ir.val(name, const_value=ir.Tensor(np.array(numbers, np.int64), name=name))
 
 
 def constant(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -112,7 +112,7 @@ def _after_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Limit the end of a slice to the end of a symbolic dimension. Other axes keep their size."""
+    """Limit the end of a slice to the end of a symbolic dimension, also with a step. Other axes keep their size."""
     data, result = node.inputs[0], node.outputs[0]
     if data is None or data.shape is None or result.shape is None or len(node.inputs) < 3:
         return
@@ -129,16 +129,27 @@ def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
         result.shape = ir.Shape(sizes)
         return
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if not isinstance(axis, int) or not isinstance(start, int) or not isinstance(end, int) or step != 1:
+        if not isinstance(axis, int) or not isinstance(start, int) or not isinstance(end, int):
             continue
         size = data.shape[axis]
+        if not isinstance(step, int) or step < 1:
+            sizes[axis] = sizes[axis] if isinstance(size, int) else context.new_symbolic_dim()
+            continue
         if isinstance(size, int) or end >= 2**31 - 1 or end < 0 or start < 0:
             continue
         whole = expression_of(size)
-        sizes[axis] = (
-            context.new_symbolic_dim() if whole is None else dim_of(sympy.Max(0, sympy.Min(whole, sympy.Integer(end)) - start))
-        )
+        reached = None if whole is None else sympy.Max(0, sympy.Min(whole, sympy.Integer(end)) - start)
+        sizes[axis] = context.new_symbolic_dim() if reached is None else dim_of(sympy.floor((reached + step - 1) / step))
     result.shape = ir.Shape(sizes)
+
+
+def _after_squeeze(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Without axes, every axis of size 1 goes. A dimension that may be 1 leaves the rank unknown."""
+    source, result = node.inputs[0], node.outputs[0]
+    if (len(node.inputs) > 1 and node.inputs[1] is not None) or "axes" in node.attributes or source is None:
+        return
+    if source.shape is None or not all(isinstance(dim, int) for dim in source.shape):
+        result.shape = None
 
 
 def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -195,4 +206,5 @@ AFTER: dict[str, Rule] = {
     "Reshape": _after_reshape,
     "STFT": _after_stft,
     "Slice": _after_slice,
+    "Squeeze": _after_squeeze,
 }

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.shapes import DECLARED
-
-_IR_VERSION = 4
-"""Before this IR version every initializer had to be an input, and was constant nevertheless."""
+from onnx_subgraph.model import shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +23,15 @@ class Overridable:
 
 def overridable(model: ir.Model) -> Overridable:
     """Find the initializers that a run can override."""
-    found = _values(model)
+    found = shapes.overridable(model)
     readers = {user for value in found for user, _ in value.uses()}
     return Overridable(tuple(str(value.name) for value in found), len(readers))
 
 
 def make_constant(model: ir.Model) -> tuple[str, ...]:
     """Remove overridable initializers from the inputs. Returns their names. Changes `model`."""
-    found = _values(model)
+    found = shapes.overridable(model)
     for value in found:
         model.graph.inputs.remove(value)
-        value.meta[DECLARED] = (None, None)  # The file's declaration was for the input.
+        value.meta[shapes.DECLARED] = (None, None)  # The file's declaration was for the input.
     return tuple(str(value.name) for value in found)
-
-
-def _values(model: ir.Model) -> list[ir.Value]:
-    if model.ir_version < _IR_VERSION:
-        return []
-    return [value for value in model.graph.inputs if value.is_initializer()]

@@ -47,7 +47,7 @@ def infer_shapes(model: ir.Model) -> None:
     model.meta.pop(PROBLEM, None)
     constants = {id(value) for value in values(model) if value.const_value is not None}
     try:
-        with quiet("onnx_shape_inference"):
+        with quiet("onnx_shape_inference"), _without_defaults(model):
             onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
             infer_local_functions(model, lambda body: onnx_shape_inference.infer_symbolic_shapes(body, warn_on_missing=False))
     except Exception as error:  # Keep what was inferred so far and record the error.
@@ -55,6 +55,24 @@ def infer_shapes(model: ir.Model) -> None:
         _shape_constants(model)
     finally:
         _clean(model, constants)
+
+
+@contextmanager
+def _without_defaults(model: ir.Model) -> Iterator[None]:
+    """Within the block initializers that a run can override have no value, so that no shape or size follows from it."""
+    defaults = {value: value.const_value for value in overridable(model)}
+    for value in defaults:
+        value.const_value = None
+    try:
+        yield
+    finally:
+        for value, tensor in defaults.items():
+            value.const_value = tensor
+
+
+def overridable(model: ir.Model) -> list[ir.Value]:
+    """The initializers that are also inputs. Before IR version 4 every initializer had to be one, and was constant."""
+    return [value for value in model.graph.inputs if value.is_initializer()] if model.ir_version >= 4 else []
 
 
 def _shape_constants(model: ir.Model) -> None:

@@ -131,8 +131,11 @@ class _Pass:
         branch.remove(nodes)
         graph.insert_before(node, nodes)
         for value in (*stored, *(output for inner in nodes for output in inner.outputs)):
-            while value.name and taken[value.name] > 1:  # a value of the other branch has the same name
-                value.name = f"{value.name}__{node.name or 'if'}"
+            name = value.name or ""
+            while name and taken[name] > (name == value.name):  # a value of the other branch, or of another If, has the same name
+                name = f"{name}__{node.name or 'if'}"
+            taken[name] += name != value.name
+            value.name = name or value.name
         for value in stored:
             graph.register_initializer(value)
         for result, value in zip(node.outputs, outputs, strict=True):

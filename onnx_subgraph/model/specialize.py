@@ -13,7 +13,7 @@ from onnx_ir.passes import common
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.dimension_names import Dim, name_of, outer, shown
+from onnx_subgraph.model.dimension_names import Dim, is_expression, name_of, outer, shown
 from onnx_subgraph.model.shapes import DECLARED, infer_shapes, remember_declared, values
 from onnx_subgraph.model.surgery import store
 
@@ -65,7 +65,7 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
     as_declared = _outer(sizes)
     outputs = model.meta.get(DECLARED, {})
     for output, (type_, shape_) in outputs.items():
-        outputs[output] = (type_, _sized(shape_, as_declared))
+        outputs[output] = (type_, _declared(shape_, as_declared))
     for name, shape in shapes.items():
         inputs[name].shape = ir.Shape(shape)
         if DECLARED in inputs[name].meta:
@@ -105,12 +105,23 @@ def _fix(value: ir.Value, sizes: Mapping[str, int]) -> None:
     value.shape = _sized(value.shape, sizes)
     if DECLARED in value.meta:
         type_, shape = value.meta[DECLARED]
-        value.meta[DECLARED] = (type_, _sized(shape, _outer(sizes)))
+        value.meta[DECLARED] = (type_, _declared(shape, _outer(sizes)))
 
 
 def _outer(sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes by the file's names of the dimensions."""
     return {outer(name): size for name, size in sizes.items()}
+
+
+def _declared(shape: ir.Shape | None, sizes: Mapping[str, int]) -> ir.Shape | None:
+    """As `_sized`, for a shape with the file's names. A name that is no expression of others ("batch size") stays."""
+    if shape is None:
+        return None
+    return ir.Shape([dim if _is_only_a_name(dim, sizes) else _size(dim, sizes) for dim in shape])
+
+
+def _is_only_a_name(dim: Dim, sizes: Mapping[str, int]) -> bool:
+    return not isinstance(dim, int) and dim.value is not None and dim.value not in sizes and not is_expression(dim.value, sizes)
 
 
 def _sized(shape: ir.Shape | None, sizes: Mapping[str, int]) -> ir.Shape | None:
@@ -127,7 +138,7 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> Dim:
         return sizes.get(dim.value, dim)
     try:
         size = dim.evaluate(sizes)
-    except Exception:  # A declaration has the file's name, which need not be an expression ("batch size").
+    except Exception:  # sympy raises many types, also for a division by zero
         return dim
     return size if isinstance(size, int) else dim
 

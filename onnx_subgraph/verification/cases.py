@@ -124,7 +124,7 @@ class Drawing:
         return [Case(sizes_of(given, self.model.graph.inputs), None, given, outputs, seconds=seconds)]
 
     def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]], length: int = 0) -> list[Case] | Failure:
-        """Cases of two sizes, of some with ones, and of other values, if possible. length: tries sizes of this length, if not 0."""
+        """Cases of two sizes, with ones, and of other values, if possible. length: tries sizes of this length, if not 0."""
         inputs = required_inputs(self.model)
         refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
         first = self._found(session, refusals, self._trials(shapes, FIRST, length), seed)

@@ -148,13 +148,13 @@ def reshape(shape: Extent, requested: Extent) -> Fit:
 
 
 def broadcast(*shapes: Extent) -> Fit:
-    """Whether arrays of these shapes broadcast to one."""
-    rank = max(map(len, shapes))
+    """Whether arrays of these shapes broadcast to one. Sizes of 1 are equal to any, so two of them are no sign of a fit."""
     equal = 0
-    for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
+    for axis in range(1, max(map(len, shapes)) + 1):
+        sizes = [shape[-axis] for shape in shapes if len(shape) >= axis]
         if len(set(sizes) - {1}) > 1:
             return None
-        equal += len(set(sizes)) == 1
+        equal += len(sizes) > 1 and len(set(sizes)) == 1 and sizes[0] > 1
     return equal
 
 

@@ -161,16 +161,23 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
 
 
 def with_ones(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], sizes: Sizes) -> Iterator[Sizes]:
-    """The sizes with 1 for every other dimension of a role, then for the others: batches, lengths, pasts.
+    """The sizes with 1 for every other dimension of a role, then for the others, for roles that several inputs have.
 
-    A size of 1 broadcasts. So a rewrite that takes two dimensions for equal shows where one of them is 1. The sides of an image
-    keep their sizes, and so does a role's only dimension.
+    A size of 1 broadcasts. So a rewrite that takes the dimensions of two inputs for equal shows where one of them is 1.
     """
     fixed = fixed_by(inputs, shapes)
-    roles = {name: role for name, role in symbols(inputs).items() if name not in fixed and role != "image"}
-    several = [names for role in dict.fromkeys(roles.values()) if len(names := [n for n in roles if roles[n] == role]) > 1]
-    for start in (1, 0) if several else ():
-        yield sizes | dict.fromkeys((name for names in several for name in names[start::2]), 1)
+    roles = {name: role for name, role in symbols(inputs).items() if name not in fixed}
+    home: dict[str, int] = {}  # dimension → the first input that has it
+    for index, value in enumerate(inputs):
+        for axis in range(len(value.shape or ())):
+            home.setdefault(str(dimension(value, axis)), index)
+    turns: dict[str, int] = {}
+    for role in dict.fromkeys(roles.values()):
+        names = [name for name in roles if roles[name] == role]
+        homes = list(dict.fromkeys(home[name] for name in names))
+        turns |= {name: homes.index(home[name]) % 2 for name in names} if len(homes) > 1 else {}
+    for turn in (1, 0) if turns else ():
+        yield sizes | {name: 1 for name in turns if turns[name] == turn}
 
 
 def baked(model: ir.Model) -> list[int]:

@@ -27,6 +27,7 @@ ODD = (
         "batch size",
         "batch-size",
         "N:1",
+        "9**9**9**9",
         "2x",
         "<dynamic>",
         "[batch]",

@@ -144,6 +144,41 @@ def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_requested() -> None
     assert shape(model, "y") == ["batch", "Min(5, seq)"]
 
 
+@pytest.mark.parametrize(("start", "end", "step"), [(0, 6, 2), (2, 9, 3), (0, 5, 1)])
+def test_so_may_a_slice_with_steps(start: int, end: int, step: int) -> None:
+    constants = f"int64[1] a = {{{start}}}, int64[1] b = {{{end}}}, int64[1] axes = {{1}}, int64[1] steps = {{{step}}}"
+    size = str(shape(inferred(f"<{constants}> {{ y = Slice(x, a, b, axes, steps) }}"), "y")[1])
+    for length in range(1, 13):
+        assert ir.SymbolicDim(size).evaluate({"seq": length}) == len(range(length)[start:end:step]), (size, length)
+
+
+def test_so_may_a_slice_before_opset_10() -> None:
+    model = ir.from_onnx_text(
+        '<ir_version: 8, opset_import: ["" : 9]> g (float[batch, seq] x) => (y) '
+        "{ y = Slice<axes = [1], starts = [0], ends = [5]> (x) }"
+    )
+    infer_shapes(model)
+    assert shape(model, "y") == ["batch", "Min(5, seq)"]
+
+
+def test_the_rank_after_a_squeeze_without_axes_is_unknown_where_a_dimension_may_be_one() -> None:
+    assert next(iter(inferred("{ y = Squeeze(x) }").graph)).outputs[0].shape is None
+    assert shape(inferred("{ y = Squeeze(x) }", inputs="float[1, 3, 1, 4] x"), "y") == [3, 4]
+
+
+def test_no_size_follows_from_a_shape_that_a_run_can_override() -> None:
+    """From IR version 4 on; before, every initializer had to be an input."""
+    for version, sizes in [(8, None), (3, [2, 3])]:
+        model = ir.from_onnx_text(
+            f'<ir_version: {version}, opset_import: ["" : 9]> g (float[6] x, int64[2] s) => (y) <int64[2] s = {{2, 3}}> '
+            "{ y = Reshape(x, s) }"
+        )
+        infer_shapes(model)
+        found = next(iter(model.graph)).outputs[0].shape
+        assert found is not None and [d if isinstance(d, int) else None for d in found] == (sizes or [None, None])
+        assert model.graph.initializers["s"].const_value is not None, "the default stays"
+
+
 def test_a_slice_of_unknown_size_keeps_the_other_axes() -> None:
     model = inferred(
         "<int64[1] axes = {-2}> { y = Slice(x, starts, ends, axes) }",

@@ -181,6 +181,18 @@ def test_branches_with_equal_names_keep_their_values_apart() -> None:
         assert np.array_equal(run(proto, given)[0], run(written, given)[0])
 
 
+def test_two_ifs_with_equal_names_inside_keep_their_values_apart() -> None:
+    chosen = """If(c) <then_branch = a () => (float[A, B, C] t) { k = OPERATOR(x) t = Mul(k, s) },
+                          else_branch = b () => (float[A, B, C] t) { k = Neg(s) t = Mul(k, s) }>"""
+    ifs = f"p = {chosen.replace('OPERATOR', 'Exp')} q = {chosen.replace('OPERATOR', 'Sin')}"
+    proto = parsed(f"s = Sigmoid(x) {ifs} y = Add(p, q)", weights="bool c = {1}")
+    found, written = simplified(proto)
+    assert found.branches == 2
+    onnx.checker.check_model(written)
+    feeds = {"x": np.linspace(-1, 1, 48, dtype=np.float32).reshape(2, 4, 6)}
+    assert np.array_equal(run(proto, feeds)[0], run(written, feeds)[0])
+
+
 @given(st.permutations(range(3)), st.sets(st.integers(0, 2)), st.integers(0, 3), st.booleans())
 def test_a_reshape_of_gathered_sizes_gives_the_same_for_every_batch(
     order: list[int], known: set[int], rows: int, zero: bool

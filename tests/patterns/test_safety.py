@@ -535,3 +535,56 @@ def test_a_scale_that_float32_rounds_stays_outside_a_product_in_float64(scale: f
     assert not model.result.undone
     before, after = (_run(path, _drawn(model.before)) for path in (model.source, model.output))
     np.testing.assert_allclose(after[0], before[0], rtol=1e-12)
+
+
+# Sizes of 1, which may broadcast or vanish
+
+
+def test_a_squeeze_without_axes_stays(fused: Any) -> None:
+    """At length 1 it removes the axis of the length, too."""
+    model = fused("agraph (float[seq, 8] x) => (y) { s = Squeeze(x) y = Softmax<axis = -1>(s) }")
+    assert model.operators == {"Squeeze": 1, "Softmax": 1}
+    model.agrees(x=np.ones((1, 8), np.float32))
+
+
+def test_the_size_of_a_slice_with_steps_is_not_folded(fused: Any) -> None:
+    """Of three rows, [0:6:2] has two and not three."""
+    text = "int64[1] a = {0}, int64[1] e = {6}, int64[1] two = {2}"
+    model = fused(f"agraph (float[seq, 8] x) => (y, z) <{text}> {{ y = Slice(x, a, e, a, two) z = Shape(y) }}")
+    for length in (1, 3, 9):
+        model.agrees(x=np.ones((length, 8), np.float32))
+
+
+# Masks
+
+
+MASKS = """agraph (float[N, 2, S, 4] q, float[N, 2, 4, S] k, float[N, 2, S, 4] v, bool[1, 1, S, S] keep, float[N, 1, 1, S] pad)
+  => (float[N, 2, S, 4] y) <float low = {LOW}, float scale = {0.5}> {
+  s = MatMul(q, k) t = Mul(s, scale) w = Where(keep, t, low) u = Add(w, pad) p = Softmax<axis = -1>(u) y = MatMul(p, v)
+}"""
+"""A causal mask and, added to it, one for padding."""
+
+
+@pytest.mark.parametrize(("low", "is_fused"), [(-1e4, False), (-1e9, False), (-3.4028234663852886e38, True)])
+def test_of_two_masks_the_one_that_drops_more_still_does(fused: Any, low: float, is_fused: bool) -> None:
+    """With padding on the left, the first rows see only dropped keys. Which of the two masks drops more decides there."""
+    model = fused(MASKS.replace("LOW", repr(low)), target="standard", prefer="fusion")
+    assert (model.patterns["multi-head-attention"] == 1) is is_fused
+    draw = np.random.default_rng(0)
+    q, k, v = (draw.standard_normal(shape).astype(np.float32) for shape in [(1, 2, 6, 4), (1, 2, 4, 6), (1, 2, 6, 4)])
+    keep = np.tril(np.ones((1, 1, 6, 6), bool))
+    pad = np.array([[[[low, low, 0, 0, 0, 0]]]], np.float32)
+    model.agrees(q=q, k=k, v=v, keep=keep, pad=pad)
+
+
+def test_a_mask_that_a_later_factor_makes_small_is_kept(fused: Any) -> None:
+    text = MASKS.replace("LOW", "-10000.0").replace("u = Add(w, pad)", "u = Mul(w, tiny)").replace(", float[N, 1, 1, S] pad", "")
+    model = fused(text.replace("float scale", "float tiny = {0.0001}, float scale"), target="standard", prefer="fusion")
+    assert model.patterns["multi-head-attention"] == 0
+
+
+def test_a_product_with_a_vector_is_no_fused_matmul(fused: Any) -> None:
+    """onnxruntime's FusedMatMul with transA gives another result for a vector."""
+    product = "s = Transpose<perm = [1, 0]>(a) c = Cast<to = 1>(s) y = MatMul(c, b)"
+    model = fused(f"agraph (float16[4, S] a, float[4] b) => (float[S] y) {{ {product} }}", prefer="fusion")
+    assert not model.patterns and not model.result.undone

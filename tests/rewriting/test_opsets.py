@@ -112,7 +112,9 @@ def test_a_later_opset_that_does_not_help_is_no_reason(tmp_path: Path) -> None:
     """Attention came with opset 23, but at 23 it is refused as well: the mask may have the larger batch."""
     onnx.save(onnx.parser.parse_model(TWO_BATCHES), tmp_path / "m.onnx")
     only = ("multi-head-attention",)
-    result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(only=only, target="standard", prefer="fusion", dry_run=True))
+    result = fuse(
+        tmp_path / "m.onnx", None, load_patterns(), Options(only=only, target="standard", prefer="fusion", dry_run=True)
+    )
     (skip,) = result.skipped
     assert skip.reason.startswith("at opset 23, the shape of the result y can't be shown to be the same: [Max(A, B),4,S,8]")
     assert "opset" not in skip.change

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.verification.feeds import draw_feeds, read_feeds
 from onnx_subgraph.verification.search import trials
-from onnx_subgraph.verification.sizes import FIRST, MOST_ELEMENTS, SECOND, USUAL, assignments, elements_of, resolve, symbols, with_ones
+from onnx_subgraph.verification.sizes import (
+    FIRST,
+    MOST_ELEMENTS,
+    SECOND,
+    USUAL,
+    assignments,
+    elements_of,
+    resolve,
+    symbols,
+    with_ones,
+)
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -264,17 +274,19 @@ def test_a_chunk_of_a_signal_is_fed_with_a_small_state() -> None:
     assert {"batch": 3, "length": 512, "other": 3} in list(assignments(list(model(text).graph.inputs), {}, SECOND))
 
 
-def test_of_two_dimensions_of_a_role_each_is_one_while_the_other_is_not() -> None:
-    inputs = model("g (float[batch, past] x, float[other_batch, s, t] y) => (float z) { z = ReduceSum(x) }").graph.inputs
+def test_of_the_dimensions_of_two_inputs_each_is_one_while_the_other_is_not() -> None:
+    text = "g (float[batch, past] x, float[other_batch, s] y, float[batch, t] w) => (float z) { z = ReduceSum(x) }"
+    inputs = model(text).graph.inputs
     sizes = {"batch": 2, "past": 5, "other_batch": 2, "s": 7, "t": 11}
     assert list(with_ones(inputs, {}, sizes)) == [
         {"batch": 2, "past": 5, "other_batch": 1, "s": 7, "t": 1},
         {"batch": 1, "past": 5, "other_batch": 2, "s": 1, "t": 11},
     ]
-    given = list(with_ones(inputs, {"y": (2, 7, 11)}, sizes))
-    assert given == [], "sizes that the user gave stay, and a role's only dimension is no other's"
+    assert list(with_ones(inputs, {"y": (2, 7)}, sizes)) == [], (
+        "sizes that the user gave stay, and of the rest no two inputs share a role"
+    )
 
 
-def test_the_sides_of_an_image_are_never_one() -> None:
+def test_dimensions_of_one_input_are_not_compared() -> None:
     inputs = model("g (float[batch, 3, height, width] x) => (float z) { z = ReduceSum(x) }").graph.inputs
     assert list(with_ones(inputs, {}, {"batch": 2, "height": 64, "width": 96})) == []

@@ -225,5 +225,7 @@ def test_other_sizes_are_drawn_if_only_the_fused_operator_refuses_some(tmp_path:
     model = write(tmp_path / "m.onnx", text)
     only = ("multi-head-attention",)
     shapes = {"q": (2, 4, 6, 4), "k": (2, 2, 6, 4), "v": (2, 2, 6, 4), "mask": (2, 1, 6, 6)}  # the model runs on equal ones
-    result = fuse(model, None, load_patterns(), Options(only=only, dry_run=True, target="standard", prefer="fusion", shapes=shapes))
+    result = fuse(
+        model, None, load_patterns(), Options(only=only, dry_run=True, target="standard", prefer="fusion", shapes=shapes)
+    )
     assert [rewrite.op for rewrite in result.rewrites] == ["Attention"], [sentence(one) for one in result.undone]

@@ -134,6 +134,15 @@ def test_sizes_fixed_inside_a_branch_are_found(tmp_path: Path) -> None:
     assert first_case(written(text, tmp_path)).sizes == {"batch": 3, "seq": 20}
 
 
+def test_the_size_of_a_table_is_found_and_not_a_size_of_one(tmp_path: Path) -> None:
+    """With one row Softmax is constant, and no error of the scores would show."""
+    text = """(float[N, 1, S, 4] q, float[N, 1, 4, S] k) => (p) <float half = {0.5}, int64[2] a = {0, 0}, int64[2] axes = {0, 1}> {
+      s = MatMul(q, k) t = Mul(s, half) sh = Shape<start = 2, end = 3>(q) e = Concat<axis = 0>(sh, sh)
+      one = Constant<value_float = 1.0>() eight = Constant<value_ints = [8, 8]>() full = Expand(one, eight)
+      cut = Slice(full, a, e, axes) u = Add(t, cut) p = Softmax<axis = -1>(u) }"""
+    assert first_case(written(text, tmp_path)).sizes["S"] == 8
+
+
 def test_the_users_size_is_kept(tmp_path: Path) -> None:
     path = written("(float[batch, seq, 64] x) => (float[a, b, c] y) <int64[3] s = {60, 4, 16}> { y = Reshape(x, s) }", tmp_path)
     assert first_case(path, x=(4, 15, 64)).sizes == {"batch": 4, "seq": 15}
