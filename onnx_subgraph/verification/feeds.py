@@ -215,14 +215,17 @@ def _interval(meant: Purpose, sizes: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _mask(shape: tuple[int, ...], seed: int, rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
-    """Zeros and ones. The first element of each row is 1. Even seeds pad at the right, odd ones make holes.
+    """Zeros and ones, with a one in each row. Even seeds pad at the right, odd ones at the left, or make holes.
 
-    In even seeds the first row is all ones. But a boolean mask has a False in every row longer than one: in some models True
-    excludes an element, and a row that is entirely excluded gives NaN.
+    Padding at the left hides every element from the first row of a causal mask. In even seeds the first row is all ones. But a
+    boolean mask has a False in every row longer than one: in some models True excludes an element, and a row that is entirely
+    excluded gives NaN.
     """
     if not shape:
         return np.asarray(seed % 2 == 0).astype(dtype)
     length = shape[-1]
+    if seed % 4 == 1 and dtype != np.bool_ and len(shape) == 2:
+        return (np.arange(length) >= rng.integers(0, length // 2 + 1, (shape[0], 1))).astype(dtype)
     if seed % 2:
         mask = rng.random(shape) < 0.7
     else:

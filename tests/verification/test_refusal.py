@@ -136,7 +136,8 @@ def test_sizes_fixed_inside_a_branch_are_found(tmp_path: Path) -> None:
 
 def test_the_size_of_a_table_is_found_and_not_a_size_of_one(tmp_path: Path) -> None:
     """With one row Softmax is constant, and no error of the scores would show."""
-    text = """(float[N, 1, S, 4] q, float[N, 1, 4, S] k) => (p) <float half = {0.5}, int64[2] a = {0, 0}, int64[2] axes = {0, 1}> {
+    text = """(float[N, 1, S, 4] q, float[N, 1, 4, S] k) => (p)
+    <float half = {0.5}, int64[2] a = {0, 0}, int64[2] axes = {0, 1}> {
       s = MatMul(q, k) t = Mul(s, half) sh = Shape<start = 2, end = 3>(q) e = Concat<axis = 0>(sh, sh)
       one = Constant<value_float = 1.0>() eight = Constant<value_ints = [8, 8]>() full = Expand(one, eight)
       cut = Slice(full, a, e, axes) u = Add(t, cut) p = Softmax<axis = -1>(u) }"""
