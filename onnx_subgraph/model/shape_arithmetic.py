@@ -1,6 +1,7 @@
 """Rules of shape inference for the arithmetic on shapes, of which each element is a dimension or an expression of dimensions.
 
-TorchScript writes `Where(Equal(shape, -1), 1, shape)`, and tf2onnx the product of some dimensions.
+TorchScript writes `Where(Equal(shape, -1), 1, shape)` and `Reshape(OneHot(axis, rank, [1, n]), [-1])`, the latter for the
+repeats of one axis. tf2onnx writes the product of some dimensions.
 """
 
 from __future__ import annotations
@@ -114,3 +115,18 @@ def after_reduce_prod(context: ShapeInferenceContext, node: ir.Node) -> None:
     factors = [expression_of(size) for size in context.get_symbolic_value(source) or ()]
     if factors and None not in factors and all(dim == 1 for dim in result.shape):
         context.set_symbolic_value(result, [dim_of(sympy.prod(factors))])
+
+
+def after_one_hot(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Reshape of a OneHot with one index into a vector: the value of that index among those of the others."""
+    hot = None if node.inputs[0] is None else node.inputs[0].producer()
+    result = node.outputs[0]
+    if hot is None or hot.domain or hot.op_type != "OneHot" or result.shape is None or len(result.shape) != 1:
+        return
+    index, depth, values = (None if value is None else context.get_symbolic_value(value) for value in hot.inputs)
+    if index is None or depth is None or values is None or (len(index), len(depth), len(values)) != (1, 1, 2):
+        return
+    count, place = depth[0], index[0]
+    if isinstance(count, int) and isinstance(place, int) and 0 < count <= LONGEST_SHAPE and -count <= place < count:
+        off, on = values
+        context.set_symbolic_value(result, [on if position == place % count else off for position in range(count)])

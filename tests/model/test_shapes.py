@@ -152,6 +152,15 @@ def test_so_may_a_slice_with_steps(start: int, end: int, step: int) -> None:
         assert ir.SymbolicDim(size).evaluate({"seq": length}) == len(range(length)[start:end:step]), (size, length)
 
 
+@pytest.mark.parametrize(("index", "repeated"), [(0, ["n", 2, 3]), (2, [1, 2, "3*n"]), (-1, [1, 2, "3*n"])])
+def test_the_repeats_of_one_axis_as_torchscript_writes_them(index: int, repeated: list[object]) -> None:
+    """`torch.repeat_interleave(x, n, dim)` makes the repeats by OneHot."""
+    constants = f"int64[1] axis = {{{index}}}, int64 rank = {{3}}, int64[1] one = {{1}}, int64[1] flat = {{-1}}"
+    text = "n = Shape(w) v = Concat<axis = 0>(one, n) h = OneHot(axis, rank, v) r = Reshape(h, flat) y = Tile(x, r)"
+    model = inferred(f"<{constants}> {{ {text} }}", inputs="float[1, 2, 3] x, float[n] w")
+    assert shape(model, "y") == repeated
+
+
 def test_so_may_a_slice_before_opset_10() -> None:
     model = ir.from_onnx_text(
         '<ir_version: 8, opset_import: ["" : 9]> g (float[batch, seq] x) => (y) '
