@@ -206,7 +206,7 @@ def boolean() -> Variants:
         "kept, then a bias",
         f"{QKV}, float[b, 1, 1, t] bias, bool[1, 1, s, t] mask",
         OUT,
-        lambda t: plain(t, lambda t, s: t.call("Add", where(t, s, "-1e4", "keep", "mask"), "bias")),
+        lambda t: plain(t, lambda t, s: t.call("Add", where(t, s, "-1e9", "keep", "mask"), "bias")),
     )
     yield (
         "dropped, then a bias",

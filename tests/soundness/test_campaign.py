@@ -78,7 +78,7 @@ SABOTAGES: list[tuple[Sabotage, str, set[str]]] = [
     (drop_the_consumer_check, "second consumer", {"refused", "wrong", "invalid", "traceback"}),
     (drop_the_consumer_check, "graph output", {"refused", "wrong", "invalid", "traceback"}),
     (drop_the_consumer_check, "nested use", {"refused", "wrong", "invalid", "traceback"}),
-    (take_an_overridable_initializer_for_a_constant, "overridable initializer", {"wrong"}),
+    (take_an_overridable_initializer_for_a_constant, "overridable initializer", {"wrong", "not idempotent"}),
     (accept_another_constant, "constant off by 1 %", {"wrong"}),
     (let_a_constant_raise_the_rank, "rank-raising constant", {"wrong", "invalid"}),
     (lose_an_input, "shared initializer", {"wrong", "invalid"}),
