@@ -2,6 +2,7 @@
 
 Tables of cosines and sines for rotary embeddings do, because two elements share an angle. The proof is the constant itself, or
 how the value is computed: a value concatenated with itself, then only operations that are elementwise, by row, or on other axes.
+Values of pairs may also be concatenated with each other.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _repeats(constants: Constants, value: ir.Value, base: Base, depth: int) -> b
     node = source.producer()
     if found is not None or node is None or node.domain or depth >= DEEPEST:
         return found
-    rows = _rows(constants, node)
+    rows = _joined(node) if base is _each_twice and node.op_type == "Concat" else _rows(constants, node)
     # Never False here: rows that do not repeat can still give a result that does, as Abs of [1, -1].
     return True if rows and all(_repeats(constants, row, base, depth + 1) for row in rows) else None
 
@@ -56,6 +57,11 @@ def _rows(constants: Constants, node: ir.Node) -> list[ir.Value]:
         return []
     whole = node.op_type in REGROUPING or (node.op_type == "Gather" and _is_of_rows(node)) or _keeps_last(constants, node)
     return inputs[:1] if whole else []
+
+
+def _joined(node: ir.Node) -> list[ir.Value]:
+    """The values that a Concat joins along the last axis; pairs stay pairs, because a value of pairs has an even length."""
+    return [v for v in node.inputs if v is not None] if _along_last(node) else []
 
 
 def _joined_to_itself(constants: Constants, value: ir.Value) -> bool | None:
