@@ -588,3 +588,41 @@ def test_a_product_with_a_vector_is_no_fused_matmul(fused: Any) -> None:
     product = "s = Transpose<perm = [1, 0]>(a) c = Cast<to = 1>(s) y = MatMul(c, b)"
     model = fused(f"agraph (float16[4, S] a, float[4] b) => (float[S] y) {{ {product} }}", prefer="fusion")
     assert not model.patterns and not model.result.undone
+
+
+# Groups of channels
+
+
+@pytest.mark.parametrize(("sizes", "ones"), [("t", "1"), ("t, 3", "1, 1"), ("2, t, 3", "1, 1, 1")])
+def test_groups_of_channels_with_any_spatial_axes_become_one_operator(sizes: str, ones: str, fused: Any) -> None:
+    model = fused(_grouped(f"float[4, {ones}]", sizes, "{1, 1}"), version=21, target="standard", prefer="fusion")
+    assert model.operators == {"GroupNormalization": 1}
+    model.agrees()
+
+
+@pytest.mark.parametrize(
+    ("scale", "factors"),
+    [("float[4, 1]", "{1, 2}"), ("float[1, 4]", "{1, 1}"), ("float[4]", "{1, 1}"), ("float[1, 1, 4]", "{1, 1}")],
+    ids=["groups with factors", "positions with factors", "positions with factors, fewer axes", "positions, all axes"],
+)
+def test_groups_that_are_scaled_in_another_way_are_left(scale: str, factors: str, fused: Any) -> None:
+    """The length is 4 as the number of channels is, so only the shape of the scale tells them apart."""
+    model = fused(_grouped(scale, "4", factors), version=21, target="standard", prefer="fusion")
+    assert "GroupNormalization" not in model.operators
+    model.agrees()
+
+
+def _grouped(scale: str, sizes: str, factors: str) -> str:
+    """GroupNorm as torch exports it: four channels in two groups. factors: of the groups, which torch sets to one."""
+    return f"""
+        g (float[b, 4, {sizes}] x) => (float[b, 4, {sizes}] y)
+        <int64[3] split = {{0, 2, -1}}, float[2] one = {factors}, float[2] zero = {{0, 0}},
+         {scale} w = {{1, 2, 3, 4}}, {scale} c = {{8, 7, 6, 5}}> {{
+          r = Reshape(x, split)
+          n = InstanceNormalization <epsilon = 1e-5> (r, one, zero)
+          whole = Shape(x)
+          o = Reshape(n, whole)
+          s = Mul(o, w)
+          y = Add(s, c)
+        }}
+    """
