@@ -840,6 +840,19 @@ def turned(t: Text, x: str, cos: str, sin: str, how: str) -> str:
     return t.call("Add", *products) if how == "Split" else t.call("Add", *reversed(products))
 
 
+def waves(t: Text, freqs: str, axis: int = 1) -> tuple[str, str]:
+    return t.call("Unsqueeze", t.call("Cos", freqs), t.integers(axis)), t.call(
+        "Unsqueeze", t.call("Sin", freqs), t.integers(axis)
+    )
+
+
+def pair(t: Text, first: str, second: str, cos: str, sin: str) -> tuple[str, str]:
+    return (
+        t.call("Sub", t.call("Mul", first, cos), t.call("Mul", second, sin)),
+        t.call("Add", t.call("Mul", second, cos), t.call("Mul", first, sin)),
+    )
+
+
 def rotated_by_rows() -> Variants:
     """Rotary embeddings with angles for each row and element, which are the same for all heads."""
 
@@ -876,11 +889,6 @@ def rotated_by_rows() -> Variants:
 def rotated() -> Variants:
     """Rotary embeddings: of halves and of neighbours, partial, from angles, from cosines and from tables."""
 
-    def waves(t: Text, freqs: str, axis: int = 1) -> tuple[str, str]:
-        return t.call("Unsqueeze", t.call("Cos", freqs), t.integers(axis)), t.call(
-            "Unsqueeze", t.call("Sin", freqs), t.integers(axis)
-        )
-
     def of_angles(t: Text, how: str) -> str:
         freqs = angles(t)
         return joined(t, turned(t, by_heads(t, "query"), *waves(t, t.call("Concat", freqs, freqs, axis=-1)), how))
@@ -910,12 +918,6 @@ def rotated() -> Variants:
 
     for how in ("Split", "Slice"):
         yield f"the first four of six, {how}", "float[b, s, 12] query", "float[b, s, 12] y", lambda t, h=how: partial(t, h)
-
-    def pair(t: Text, first: str, second: str, cos: str, sin: str) -> tuple[str, str]:
-        return (
-            t.call("Sub", t.call("Mul", first, cos), t.call("Mul", second, sin)),
-            t.call("Add", t.call("Mul", second, cos), t.call("Mul", first, sin)),
-        )
 
     def apart(t: Text, how: str) -> str:
         x = by_heads(t, "query")
@@ -970,6 +972,41 @@ def rotated() -> Variants:
         yield f"halves of one head, {how}", "float[b, s, 4] query", "float[b, s, 4] y", lambda t, h=how: one_head(t, h)
 
 
+def rotated_in_other_layouts() -> Variants:
+    """Rotary embeddings with the heads behind the length, or with the length first."""
+
+    def left_as_halves(t: Text, how: str) -> str:
+        """Neighbours that are turned with the heads behind the length, and left as halves."""
+        x = t.call("Reshape", "query", t.integers(0, 0, 2, 4))
+        even, odd = (t.call("Slice", x, t.integers(i), t.integers(2**63 - 1), t.integers(-1), t.integers(2)) for i in (0, 1))
+        rotated = t.call("Concat", *pair(t, even, odd, *waves(t, angles(t), 2)), axis=-1)
+        whole = t.call("Concat", x, rotated, axis=-1) if how == "behind a part" else rotated
+        return t.call("Reshape", whole, t.integers(0, 0, 16 if how == "behind a part" else 8))
+
+    for how, width in (("alone", 8), ("behind a part", 16)):
+        yield (
+            f"neighbours left as halves with the heads behind, {how}",
+            "float[b, s, 8] query",
+            f"float[b, s, {width}] y",
+            lambda t, h=how: left_as_halves(t, h),
+        )
+
+    def length_first(t: Text, how: str) -> str:
+        """The length before the batch, as in torchaudio's Conformer, and angles [s, 1, 1, 2]."""
+        x = t.call("Transpose", t.call("Reshape", "query", t.integers(0, 0, 2, 4)), perm=[1, 0, 2, 3])
+        freqs = t.call("Reshape", angles(t), t.integers(-1, 1, 1, 2))
+        if how == "apart":
+            cos, sin = t.call("Cos", freqs), t.call("Sin", freqs)
+            result = t.call("Concat", *pair(t, *halves(t, x, "Split"), cos, sin), axis=-1)
+        else:
+            both = t.call("Concat", freqs, freqs, axis=-1)
+            result = turned(t, x, t.call("Cos", both), t.call("Sin", both), how)
+        return t.call("Reshape", t.call("Transpose", result, perm=[1, 0, 2, 3]), t.integers(0, 0, 8))
+
+    for how in ("Split", "Slice", "apart"):
+        yield f"halves with the length first, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: length_first(t, h)
+
+
 def attention_of_rotated() -> Variants:
     """Attention of rotated queries and keys."""
 
@@ -1007,6 +1044,7 @@ FAMILIES: Mapping[str, Callable[[], Variants]] = {
     "no heads": unheaded,
     "rotary embeddings": rotated,
     "rotary embeddings by rows": rotated_by_rows,
+    "rotary embeddings in other layouts": rotated_in_other_layouts,
     "rotated queries and keys": attention_of_rotated,
 }
 """Family → its spellings."""
@@ -1025,6 +1063,4 @@ def spellings() -> Iterator[Spelling]:
     """Every spelling of every family."""
     for family, variants in FAMILIES.items():
         for name, inputs, output, write in variants():
-            yield Spelling(
-                family, name, written(write, inputs, output), ROTARY if variants in (rotated, rotated_by_rows) else ATTENTION
-            )
+            yield Spelling(family, name, written(write, inputs, output), ROTARY if family.startswith("rotary") else ATTENTION)
