@@ -590,6 +590,57 @@ def test_a_product_with_a_vector_is_no_fused_matmul(fused: Any) -> None:
     assert not model.patterns and not model.result.undone
 
 
+# Normalizations before products
+
+
+def test_a_normalization_before_a_convolution_is_folded_although_an_activation_follows(fused: Any) -> None:
+    model = fused(
+        f"""
+        agraph (float[1, 2, 3, 3] x) => (float[1, 1, 3, 3] y) <{STATISTICS}, float[1, 2, 1, 1] w = {{1, 2}}, float[1] b = {{3}}>
+        {{ n = BatchNormalization(x, scale, shift, mean, var) c = Conv(n, w, b) y = Relu(c) }}
+        """
+    )
+    assert model.operators == {"com.microsoft.FusedConv": 1}
+    assert model.patterns == {"batch-normalization-conv": 1, "conv-activation": 1}
+    model.agrees()
+
+
+def test_a_normalization_between_two_convolutions_is_folded_into_the_first(fused: Any) -> None:
+    """The first weight already has the scale of the normalized values."""
+    model = fused(
+        f"""
+        agraph (float[1, 1, 3, 3] x) => (float[1, 1, 3, 3] y)
+        <{STATISTICS}, float[2, 1, 1, 1] v = {{1, 2}}, float[1, 2, 1, 1] w = {{1, 2}}>
+        {{ c = Conv(x, v) n = BatchNormalization(c, scale, shift, mean, var) y = Conv(n, w) }}
+        """
+    )
+    assert model.patterns == {"conv-batch-normalization": 1}
+    model.agrees()
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        "y = Conv <pads = [0, 0, 0, 1]> (n, w)",
+        'y = Conv <auto_pad = "SAME_LOWER"> (n, w)',
+        "y = Conv(n, w) z = Relu(n)",
+        "f = Flatten <axis = 0> (n) y = MatMul(f, v)",
+    ],
+    ids=["padding", "automatic padding", "another reader", "channels and positions in one axis"],
+)
+def test_a_normalization_is_not_folded_into_a_product_that_is_not_its_own(product: str, fused: Any) -> None:
+    result = "float[a, b] y" if "v" in product else "float[a, b, c, d] y"
+    model = fused(
+        f"""
+        agraph (float[1, 2, 2, 2] x) => ({result}{", float[1, 2, 2, 2] z" if "z =" in product else ""})
+        <{STATISTICS}, float[1, 2, 2, 2] w = {{1, 2, 3, 4, 5, 6, 7, 8}}, float[8, 1] v = {{1, 2, 3, 4, 5, 6, 7, 8}}>
+        {{ n = BatchNormalization(x, scale, shift, mean, var) {product} }}
+        """
+    )
+    assert model.operators["BatchNormalization"] == 1
+    model.agrees()
+
+
 # Groups of channels
 
 
