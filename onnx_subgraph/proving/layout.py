@@ -1,6 +1,7 @@
 """Build layout words in an instance: `rearrange` as Reshape, Transpose, Reshape; `split` as Split or as Slices.
 
-The sizes of named axes come from the example and from the shapes of the nodes built so far.
+A `rearrange` that moves no axis is one Reshape. The sizes of named axes come from the example and from the shapes of the nodes
+built so far.
 """
 
 from __future__ import annotations
@@ -75,12 +76,15 @@ def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
     before = [n for axis in left for n in axis]
     after = [n for axis in right for n in axis]
     new = [n for n in after if n not in before]
+    grouped = [prod(sizes[n] for n in axis) for axis in right]
+    if before == after:
+        return _reshape(builder, source, grouped)
     apart = [*before[:1], *new, *before[1:]]
     opened = _reshape(builder, source, [1 if n in new else sizes[n] for n in apart])
     if new:
         opened = builder.node("Expand", [opened, builder.numbers([sizes[n] if n in new else 1 for n in apart])])
     turned = builder.node("Transpose", [opened], {"perm": [apart.index(n) for n in after]})
-    return _reshape(builder, turned, [prod(sizes[n] for n in axis) for axis in right])
+    return _reshape(builder, turned, grouped)
 
 
 def split(builder: Builder, term: syntax.Rearrange, wanted: int) -> list[str]:

@@ -641,6 +641,44 @@ def test_a_normalization_is_not_folded_into_a_product_that_is_not_its_own(produc
     model.agrees()
 
 
+@pytest.mark.parametrize(
+    ("back", "result", "operators"),
+    [
+        ("whole = Shape(p) y = Reshape(n, whole)", "float[b, l, 2] y", {"MatMul": 1, "Add": 1}),
+        ("y = Reshape(n, heads)", "float[b, l, 2, 1] y", {"Reshape": 2, "Gemm": 1}),
+    ],
+    ids=["back to three axes", "on to four axes"],
+)
+def test_a_normalization_of_the_rows_of_a_product(back: str, result: str, operators: dict[str, int], fused: Any) -> None:
+    model = fused(_rows("float[b, 3, 2] x", result, "r = Flatten <axis = 2> (p)", back))
+    assert model.operators == operators
+    model.agrees()
+
+
+@pytest.mark.parametrize(
+    ("product", "back"),
+    [
+        ("r = Flatten <axis = 2> (p)", "whole = Shape(p) y = Reshape(n, whole) z = Neg(p)"),
+        ("t = Transpose <perm = [0, 2, 1]> (p) r = Reshape(t, pairs)", "y = Reshape(n, heads)"),
+    ],
+    ids=["another reader of the product", "channels that are moved"],
+)
+def test_other_normalizations_of_rows_are_left(product: str, back: str, fused: Any) -> None:
+    results = "float[a, c, d] y, float[a, c, d] z" if "z =" in back else "float[a, c, d, e] y"
+    model = fused(_rows("float[2, 3, 2] x", results, product, back))
+    assert model.operators["BatchNormalization"] == 1
+    model.agrees()
+
+
+def _rows(x: str, results: str, product: str, back: str) -> str:
+    """A linear layer of LeViT: the product, its rows, the normalization, and a Reshape."""
+    return f"""
+        agraph ({x}) => ({results})
+        <{STATISTICS}, float[2, 2] w = {{1, 2, 3, 4}}, int64[2] pairs = {{-1, 2}}, int64[4] heads = {{-1, 3, 2, 1}}>
+        {{ p = MatMul(x, w) {product} n = BatchNormalization(r, scale, shift, mean, var) {back} }}
+    """
+
+
 # Groups of channels
 
 
