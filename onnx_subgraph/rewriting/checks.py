@@ -188,31 +188,38 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
 
     A fused operator is a reason. So is saving nodes; but if a copy is added too, the replacement must be faster wherever it was
     measured. A replacement that saves no node must be measured faster. With an empty table of measurements, a replacement also
-    passes if it shares no operator with the match.
+    passes if it shares no operator with the match. A refusal says how to get an empty table only if that would allow it.
     """
-    found = _check_slower(match, fragment, costs, loadability)
     had = {n.op_identifier() for n in match.nodes}
     computing = [n for n in fragment.nodes if not is_of_shapes(n)]
     fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
     saves = len(computing) < len(match.nodes)
     moves = copying_nodes(computing) > copying_nodes(match.nodes)
-    if not costs and had.isdisjoint(n.op_identifier() for n in computing):
+    passes = fuses or (saves and not moves)
+    with_an_empty_table = passes or had.isdisjoint(n.op_identifier() for n in computing)
+    change = _PREFER if costs and with_an_empty_table else ""
+    found = _check_slower(match, fragment, costs, loadability, change)
+    if not costs and with_an_empty_table:
         return
     unproved = next((p for p, c in found.items() if (not saves if c is None else not c.is_faster)), None)
-    if not fuses and (moves or not saves) and unproved is not None:
+    if not passes and unproved is not None:
         why = "it adds a copy" if saves else "it saves no node"
-        raise Refused(f"{why}, and no measurement shows it to be faster on {unproved}", change=_PREFER)
+        measured = f", and no measurement shows it to be faster on {unproved}" if costs else ""
+        raise Refused(f"{why}{measured}", change=change)
 
 
 def _check_slower(
-    match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]
+    match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability], change: str = _PREFER
 ) -> Mapping[str, Cost | None]:
-    """The cost on each provider. Refuses a replacement that was measured slower on one of them."""
+    """The cost on each provider. Refuses a replacement that was measured slower on one of them.
+
+    change: what would allow it.
+    """
     found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
     for provider, cost in found.items():
         if cost is not None and cost.is_slower:
             how = f"it takes {cost.ratio:.2f} times as long, for example at {cost.place}"
-            raise Refused(f"slower than the unfused graph on {provider}: {how}", change=_PREFER)
+            raise Refused(f"slower than the unfused graph on {provider}: {how}", change=change)
     return found
 
 

@@ -309,6 +309,22 @@ def test_a_users_match_that_can_not_be_replaced_is_reported_and_leaves_its_nodes
     assert fused_by(run("fuse", model, *options, "--target", "function").json) == {"whole": 1}
 
 
+CONVOLVED = """
+<ir_version: 8, opset_import: ["" : 17]>
+convolved (float[1, 2, 30] x) => (float[1, 2, 28] y)
+<float[2, 2, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6}>
+{ y = Conv (x, w) }
+"""
+
+
+def test_what_was_given_is_not_proposed(run: Run, tmp_path: Path) -> None:
+    """The fusion is not made either way, because it only spells a convolution in another way."""
+    model = written(CONVOLVED, tmp_path / "m.onnx")
+    for prefer in ("speed", "fusion"):
+        answer = run("fuse", model, "--dry-run", "--no-verify", "--prefer", prefer, "--only", "conv-1d", "--json").json
+        assert [skip["change"] for skip in answer["skipped"]] == [""] and not answer["fusions"]
+
+
 def test_a_users_match_that_lost_its_nodes_to_another_pattern_is_reported(run: Run, tmp_path: Path) -> None:
     model, mine = written(GELU, tmp_path / "m.onnx"), own(tmp_path, "small", "inner")
     answer = run("fuse", model, "--dry-run", "--no-verify", "--patterns", mine, "--json").json

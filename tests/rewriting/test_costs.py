@@ -142,6 +142,16 @@ def test_a_replacement_that_saves_no_node_has_to_be_faster() -> None:
     assert rewritten(MODEL, RESPELL, costs=Costs({})).operators == ["Relu", "Add"]
 
 
+def test_all_fusions_are_proposed_only_where_that_would_make_this_one() -> None:
+    """`--prefer fusion` is an empty table."""
+    slower = costs_of([measurement(1.5, (4, 8)), measurement(1.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
+    assert [skip.change for skip in rewritten(MODEL, FUSE, costs=slower).skips] == ["ask for it all the same: --prefer fusion"]
+    for table in (slower, costs_of([measurement(0.5, (4, 8))]), Costs({})):
+        (skip,) = rewritten(MODEL, RESPELL, costs=table).skips
+        assert skip.change == ""
+    assert skip.reason == "it saves no node", "measurements were not asked"
+
+
 PACK = pattern(
     "q = x @ a\nk = x @ b\nv = x @ c",
     extra="""where: [a.is_constant and b.is_constant and c.is_constant, a.rank == 2 and b.rank == 2 and c.rank == 2]
