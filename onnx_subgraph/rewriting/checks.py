@@ -231,6 +231,22 @@ def check_instead(match: Match, body: Fragment, costs: Costs | None, loadability
         _check_slower(match, body, costs, loadability)
 
 
+def nothing_to_try(match: Match, target: str, others: Sequence[str]) -> Refused:
+    """The refusal of a match whose pattern has no replacement for the target. others: the targets that it has one for."""
+    pattern = match.pattern
+    possible = [block for t in dict.fromkeys((target, "standard")) for block in pattern.blocks(t)]
+    taken = {name for block in possible for name in block.without if match.bindings.get(name) is not None}
+    if pattern.grow is not None:
+        reason = "a region becomes a function: use the target function"
+    elif target == "function" and not pattern.bodies:
+        reason = "a function would only wrap this one operator"
+    elif taken:
+        reason = f"no replacement for the target {target} can take {' and '.join(sorted(taken))}"
+    else:
+        reason = f"the pattern has no replacement for the target {target}"
+    return Refused(reason, change=f"choose another: --target {' or '.join(others)}" if others else "")
+
+
 def inlined(operator_name: str, provider: Loadability) -> Refused:
     """The refusal of an operator that the provider would inline."""
     reason = f"no kernel for {operator_name} on {provider.provider}; inlined it would not be faster"

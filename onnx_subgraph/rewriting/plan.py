@@ -110,10 +110,8 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     if found:
         return found[0]
     if not refusals:
-        why = "a region becomes a function: use the target function" if match.pattern.grow is not None else _NO_REPLACEMENT
-        refusals.append(
-            Refused(why.format(target=target), change=f"choose another: --target {' or '.join(match.pattern.targets)}")
-        )
+        others = [t for t in match.pattern.targets if t != target and _candidates(match, t)]
+        refusals.append(checks.nothing_to_try(match, target, others))
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
     changes = dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset)))
@@ -125,9 +123,6 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
 
 def _raised(opset: int | None) -> str:
     return "" if opset is None else f"export the model at opset {opset} or later"
-
-
-_NO_REPLACEMENT = "the pattern has no replacement for the target {target}"
 
 
 def _cost(planned: Plan, site: Site) -> float | None:

@@ -325,6 +325,16 @@ def test_what_was_given_is_not_proposed(run: Run, tmp_path: Path) -> None:
         assert [skip["change"] for skip in answer["skipped"]] == [""] and not answer["fusions"]
 
 
+def test_a_function_that_would_wrap_one_operator_is_proposed_for_the_other_targets(run: Run, tmp_path: Path) -> None:
+    text = "pooled (float[1, 2, 3, 3] x) => (float[1, 2, 1, 1] y) { y = ReduceMean <axes = [2, 3]> (x) }"
+    model = written('<ir_version: 8, opset_import: ["" : 17]> ' + text, tmp_path / "m.onnx")
+    options = ("--dry-run", "--no-verify", "--only", "global-average-pool", "--json")
+    (skip,) = run("fuse", model, *options, "--target", "function").json["skipped"]
+    assert skip["reason"] == "a function would only wrap this one operator"
+    assert skip["change"] == "choose another: --target standard"
+    assert fused_by(run("fuse", model, *options, "--target", "standard").json) == {"global-average-pool": 1}
+
+
 def test_a_users_match_that_lost_its_nodes_to_another_pattern_is_reported(run: Run, tmp_path: Path) -> None:
     model, mine = written(GELU, tmp_path / "m.onnx"), own(tmp_path, "small", "inner")
     answer = run("fuse", model, "--dry-run", "--no-verify", "--patterns", mine, "--json").json
