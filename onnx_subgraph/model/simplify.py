@@ -29,10 +29,11 @@ _EXACT = ("i", "u", "b")
 _MOVING = frozenset(
     (
         *("Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
-        *("Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
+        *("Identity", "Reshape", "ScatterElements", "ScatterND", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu"),
+        *("Unsqueeze", "Where"),
     )
 )
-"""Operators that do not compute with floats: they move elements or cast them."""
+"""Operators that do not compute with floats: they move elements or cast them. A Scatter with a reduction computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,9 @@ class _Pass:
 
 
 def _is_exact(node: ir.Node, array: np.ndarray) -> bool:
-    return node.op_type in _MOVING or (array.dtype.kind in _EXACT and "Quantize" not in node.op_type)
+    if array.dtype.kind in _EXACT:
+        return node.op_type in _MOVING or "Quantize" not in node.op_type
+    return node.op_type in _MOVING and node.attributes.get_string("reduction", "none") == "none"
 
 
 def _target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:

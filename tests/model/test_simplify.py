@@ -82,6 +82,11 @@ CASES = {
         "no = Constant<value = bool {0}>() low = Constant<value = float {-9}>() w = Where(no, low, x) y = Relu(w)",
         {"Relu": 1},
     ),
+    "rows that are put into a constant": (
+        """z = Constant<value = float[6] {1, 2, 3, 4, 5, 6}>() i = Constant<value = int64[2, 1] {1, 3}>()
+        u = Constant<value = float[2] {0, 0}>() b = ScatterND(z, i, u) y = Add(x, b)""",
+        {"Add": 1},
+    ),
     "an If of the rank": (
         """s = Shape(x) r = Size(s) three = Constant<value = int64 {3}>() is = Equal(r, three)
         y = If(is) <then_branch = a () => (float[A, B, C] t) { t = Relu(x) },
@@ -122,6 +127,8 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
         "c = Constant<value = bool[2,1,1,1] {1, 1}>() low = Constant<value = float {-9}>() w = Where(c, x, low) y = ReduceSum(w)",
         "c = Constant<value = bool[6] {1, 1, 0, 1, 1, 1}>() low = Constant<value = float {-9}>() y = Where(c, x, low)",
         "a = Constant<value = float {0.1}>() b = Constant<value = float {0.2}>() c = Exp(a) d = Mul(b, c) y = Mul(x, d)",
+        """z = Constant<value = float[6] {1, 2, 3, 4, 5, 6}>() i = Constant<value = int64[2, 1] {1, 3}>()
+        u = Constant<value = float[2] {0.1, 0.2}>() b = ScatterND<reduction = "add">(z, i, u) y = Add(x, b)""",
     ],
     ids=[
         "a free size",
@@ -132,6 +139,7 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
         "a constant condition that broadcasts",
         "a condition that is true for some elements",
         "arithmetic on floats",
+        "floats that are added to a constant",
     ],
 )
 def test_unknown_or_differently_rounded_values_stay(body: str) -> None:
