@@ -30,15 +30,19 @@ _PREFER = "ask for it all the same: --prefer fusion"
 
 
 def adopt(match: Match, fragment: Fragment) -> None:
-    """Give the results of an unknown custom operator the type and shape of the values that they replace.
+    """Give results the type and shape of the values that they replace, where these are unknown and claimed to be the same.
 
-    The author of the pattern claims this. Verification checks it with the library that has the operator.
+    The author of a pattern claims this of an unknown custom operator; verification checks it with the library that has it. A
+    function whose body is the match itself gives the same shape, but one that it takes as an input is not known in its body.
     """
+    is_match = bool(fragment.functions) and match.pattern.raised is None
     for name, new in fragment.provides.items():
         node, old = new.producer(), match.roots[name]
         if node is not None and node.domain not in KNOWN_DOMAINS and node.domain != OWN_DOMAIN:
             new.type = old.type if new.dtype is None else new.type
             new.shape = old.shape if new.shape is None else new.shape
+        elif is_match and new.dtype is not None and new.shape is None:
+            new.shape = old.shape
 
 
 def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:

@@ -150,3 +150,18 @@ def test_an_operator_that_onnxruntime_does_not_infer_in_a_body_is_refused_there(
     node = ir.node("EmbedLayerNormalization", [None], domain="com.microsoft")
     with pytest.raises(Refused, match="does not load EmbedLayerNormalization in the body of a function"):
         function.check_body([node])
+
+
+SPREAD = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 8] x, float[N, 1] n, int64[2] s) => (float[N, 8] y) {
+    t = Shape (x) e = Expand (n, t) a = Abs (e) y = Div (x, a) }"""
+
+
+def test_a_function_that_is_the_match_has_its_shape_and_a_replacement_must_show_it() -> None:
+    """The body of the function does not know the shape that is one of its inputs."""
+    example = '{x: "float32[2, 8]", n: "float32[2, 1]", s: [2, 8]}'
+    spread = pattern("y = x / Abs(Expand(n, s))", example=example, standard="y = Expand(Abs(n), s) * x")
+    stage = rewritten(SPREAD, spread, target="function")
+    assert stage.operators == ["Shape", "onnx_subgraph.Fused"]
+    stage.agrees({"x": np.ones((3, 8), np.float32), "n": np.full((3, 1), 2, np.float32), "s": np.array([3, 8])})
+    hidden = SPREAD.replace("t = Shape (x) e = Expand (n, t)", "e = Expand (n, s)")
+    assert "can't be shown to be the same: [N,8] and unknown" in rewritten(hidden, spread, target="standard").reason

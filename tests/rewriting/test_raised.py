@@ -93,6 +93,25 @@ def test_definitions_that_differ_are_overloads_of_one_operator(tmp_path: Path) -
     onnx.checker.check_model(raised)
 
 
+UNSCALED = """<ir_version: 8, opset_import: ["": 18]>
+g (float[N, 4] x) => (float[N, 4] y) <float e = {0.00001}, int64[1] last = {-1}, float low = {1e-12}> {
+    m = ReduceMean<keepdims = 1>(x, last) c = Sub(x, m) q = Mul(c, c) v = ReduceMean<keepdims = 1>(q, last)
+    a = Add(v, e) r = Sqrt(a) n = Div(c, r)
+    q2 = Mul(n, n) v2 = ReduceMean<keepdims = 1>(q2, last) a2 = Add(v2, e) r2 = Sqrt(a2) n2 = Div(n, r2)
+    f = ReduceL2<keepdims = 1>(n2, last) g = Clip(f, low) t = Shape(n2) h = Expand(g, t) y = Div(n2, h)
+}"""
+
+
+def test_norms_without_a_scale_become_functions_too(tmp_path: Path) -> None:
+    """An absent scale is 1 in the definitions. The shape of torch's F.normalize is an input of its function."""
+    onnx.save(onnx.parser.parse_model(UNSCALED), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "raised.onnx", LIBRARY, Options(target="function"))
+    assert result.verdict.verdict == "equivalent" and not result.undone
+    raised = onnx.load(tmp_path / "raised.onnx")
+    assert [node.op_type for node in raised.graph.node if node.op_type != "Shape"] == ["LayerNorm", "RMSNorm", "LpNormalization"]
+    onnx.checker.check_model(raised)
+
+
 IN_A_FUNCTION = """<ir_version: 10, opset_import: ["" : 17, "local" : 1]>
 g (float[N, 4] x) => (float[N, 4] a, float[N, 4] b) <float k = {3.0}> {
   p = Mul(k, x) s = Sigmoid(p) a = Mul(x, s) b = local.F(x)
