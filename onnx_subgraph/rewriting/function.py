@@ -69,6 +69,15 @@ def check_body(nodes: Iterable[ir.Node]) -> None:
             raise Refused(f"the body of a function would hold {node.op_type}, which is no operator of the standard")
 
 
+def _check_complete(inner: Fragment) -> None:
+    """Refuse a body that lacks a required attribute: the pattern takes any value of it, `Cast(x, to=_)`, and names none."""
+    for node in inner.nodes:
+        schema = operators.schema(node.op_type, node.domain, inner.opset_imports.get(node.domain))
+        for name, attribute in () if schema is None else schema.attributes.items():
+            if attribute.required and name not in node.attributes:
+                raise Refused(f"the pattern does not give `{name}` of the {node.op_type} in the body of a function")
+
+
 def call(
     match: Match,
     fragment: Fragment,
@@ -97,6 +106,7 @@ def call(
     emitter = Emitter(inner, match.bindings, match.rest, lookup, lambda n: n in names, match.chosen, precision)
     emitter.block(match.pattern.match)
     check_body(inner.nodes)
+    _check_complete(inner)
     if precision is not None:
         inner.infer()
         check_loads(inner)

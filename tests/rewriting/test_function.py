@@ -165,3 +165,13 @@ def test_a_function_that_is_the_match_has_its_shape_and_a_replacement_must_show_
     stage.agrees({"x": np.ones((3, 8), np.float32), "n": np.full((3, 1), 2, np.float32), "s": np.array([3, 8])})
     hidden = SPREAD.replace("t = Shape (x) e = Expand (n, t)", "e = Expand (n, s)")
     assert "can't be shown to be the same: [N,8] and unknown" in rewritten(hidden, spread, target="standard").reason
+
+
+def test_a_body_that_would_lack_an_attribute_is_refused() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float16[N, 8] x) => (double[N, 8] y) { w = Cast<to = 1>(x) y = Cast<to = 11>(w) }"""
+    casts = pattern("y = Cast(Cast(x, to=_), to=to)", example='{x: "float16[2, 8]", to: 11}', standard="y = Cast(x, to=to)")
+    assert rewritten(text, casts, target="function").reason == (
+        "the pattern does not give `to` of the Cast in the body of a function"
+    )
+    assert rewritten(text, casts, target="standard").operators == ["Cast"]
