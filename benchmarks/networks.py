@@ -112,15 +112,40 @@ ENCODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 VISION: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "beit": ("BeitConfig", {**IMAGE, "use_relative_position_bias": True}),
+    "clip_vision": ("CLIPVisionConfig", IMAGE),
     "deit": ("DeiTConfig", IMAGE),
     "dinov2": ("Dinov2Config", {**IMAGE, "mlp_ratio": 2}),
+    "dinov3": ("DINOv3ViTConfig", IMAGE),
+    "hiera": (
+        "HieraConfig",
+        {"image_size": [32, 32], "embed_dim": 32, "depths": [1, 1], "num_heads": [1, 2], "num_query_pool": 1},
+    ),
+    "levit": (
+        "LevitConfig",
+        {"image_size": 32, "hidden_sizes": [32, 48], "num_attention_heads": [2, 3], "depths": [1, 1], "key_dim": [8, 8]}
+        | {"mlp_ratio": [2, 2], "attention_ratio": [2, 2], "down_ops": [["Subsample", 8, 4, 4, 2, 2], [""]]},
+    ),
     "maxvit": ("image_network", {"style": "grid"}),
     **{style.replace("_", " "): ("image_network", {"style": style}) for style in STYLES},
+    "pvt_v2": (
+        "PvtV2Config",
+        {"image_size": 32, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 2, 4]},
+    ),
+    "sam_vision": (
+        "SamVisionConfig",
+        {**IMAGE, "mlp_dim": 128, "window_size": 2, "global_attn_indexes": [1], "output_channels": 32},
+    ),
+    "segformer": (
+        "SegformerConfig",
+        {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 2, 4]},
+    ),
     "siglip_vision": ("SiglipVisionConfig", IMAGE),
     "swinv2": (
         "Swinv2Config",
         {"image_size": 32, "patch_size": 2, "embed_dim": 32, "depths": [2], "num_heads": [2], "window_size": 4},
     ),
+    "vit_msn": ("ViTMSNConfig", IMAGE),
+    "vitdet": ("VitDetConfig", {**IMAGE, "mlp_ratio": 2, "use_relative_position_embeddings": True}),
 }
 SEQUENCE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "bart": (
