@@ -99,7 +99,7 @@ class Emitter:
         if isinstance(term, Apply):
             values = self._apply(term, needed)
         elif isinstance(term, Rearrange) and term.word == "split":
-            values = layout.split(self, term, len(line.names))
+            values = layout.split(self.fragment, self.value(term.source), term, self.lookup, len(line.names))
         else:
             raise Refused(f"`{term}` has one result, and {len(line.names)} are named")
         self.results.update((n, v) for n, v in zip(line.names, values, strict=False) if n != "_")
@@ -121,7 +121,7 @@ class Emitter:
             case Rearrange(word="split"):
                 raise Refused("`split` has several results")
             case Rearrange():
-                return layout.rearrange(self, term)
+                return layout.rearrange(self.fragment, self.value(term.source), term, self.bindings, self.lookup)
             case Either(alternatives=alternatives):
                 present = next((t for t in alternatives if self._is_present(t)), None)
                 return None if present is None else self.operand(present)
@@ -160,31 +160,6 @@ class Emitter:
                 return known
             self.fragment.infer()
         return value.dtype
-
-    def shape(self, value: ir.Value) -> ir.Shape | None:
-        """The shape of a value of the fragment, inferred if it is not known yet."""
-        if value.shape is None and value.producer() is not None:
-            self.fragment.infer()
-        return value.shape
-
-    def schema(self, operator: Operator, keywords: tuple[str, ...], arguments: int) -> Schema:
-        """The operator's schema at the fragment's opset.
-
-        Raises Refused where no schema takes these keywords; its `opset` is set where a later opset has one.
-        """
-        if not operators.is_domain(operator.domain):
-            return operators.schema_of_anything(operator.name, operator.domain, keywords)
-        version = self.fragment.opset_imports.get(operator.domain, 1)
-        found = operators.schema(operator.name, operator.domain, version)
-        if found is not None and _takes(found, keywords, arguments):
-            return found
-        if not operator.domain:
-            for later in range(version + 1, operators.latest_opset() + 1):
-                other = operators.schema(operator.name, "", later)
-                if other is not None and _takes(other, keywords, arguments):
-                    raise Refused(f"{operator} needs opset {later}, the model has {version}", later, operator.name)
-        what = "is not an operator" if found is None else f"does not take {', '.join(keywords) or f'{arguments} inputs'}"
-        raise Refused(f"{operator} {what} at version {version} of its domain")
 
     def _chosen(self, term: Term) -> Term:
         while isinstance(term, Either) and id(term) in self.chosen:
@@ -272,7 +247,7 @@ class Emitter:
             return (self.fragment.sizes(self.settled(arguments[0], None), *part),)
         while arguments and arguments[-1] is None:
             arguments.pop()
-        schema = self.schema(operator, (*(k for k, _ in keywords), *captured), len(arguments))
+        schema = self.fragment.schema(operator, (*(k for k, _ in keywords), *captured), len(arguments))
         attributes = [ir.Attr(k, a.type, a.value) for k, a in captured.items()]
         formals = {f.name: i for i, f in enumerate(schema.inputs)}
         for name, keyword in keywords:
@@ -300,7 +275,7 @@ class Emitter:
         needed: list[bool],
         schema: Schema | None = None,
     ) -> tuple[ir.Value, ...]:
-        schema = schema or self.schema(operator, (), len(operands))
+        schema = schema or self.fragment.schema(operator, (), len(operands))
         for formal, operand in zip(schema.inputs, operands, strict=False):
             if operand is None and not formal.optional and not formal.variadic:
                 raise Absent(f"{operator} needs {formal.name}, which is absent here")
@@ -400,13 +375,6 @@ class Emitter:
         if id(term) in self.chosen:
             return term.operators[self.chosen[id(term)]]
         raise Refused(f"which operator of `{term}` matched is not known")
-
-
-def _takes(schema: Schema, keywords: tuple[str, ...], arguments: int) -> bool:
-    if arguments > schema.max_inputs:
-        return False
-    formals = {f.name for f in schema.inputs}
-    return all(k in schema.attributes or k in formals for k in keywords)
 
 
 def _arithmetic(operator: str, inverse: bool, a: Static | np.ndarray, b: Static | np.ndarray) -> np.ndarray:

@@ -16,10 +16,13 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes
 
+from onnx_subgraph import operators
+from onnx_subgraph.language.term import Operator
 from onnx_subgraph.model import inference
 from onnx_subgraph.model.declared_shapes import shaped_like
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
+from onnx_subgraph.operators import Schema
 from onnx_subgraph.rewriting.known import folded, is_foldable, sizes_of
 from onnx_subgraph.rewriting.refused import Refused
 
@@ -158,6 +161,31 @@ class Fragment:
                 _forget(value)
             self._pending.clear()
 
+    def shape(self, value: ir.Value) -> ir.Shape | None:
+        """The shape of a value of the fragment, inferred if it is not known yet."""
+        if value.shape is None and value.producer() is not None:
+            self.infer()
+        return value.shape
+
+    def schema(self, operator: Operator, keywords: tuple[str, ...], arguments: int) -> Schema:
+        """The operator's schema at the fragment's opset.
+
+        Raises Refused where no schema takes these keywords; its `opset` is set where a later opset has one.
+        """
+        if not operators.is_domain(operator.domain):
+            return operators.schema_of_anything(operator.name, operator.domain, keywords)
+        version = self.opset_imports.get(operator.domain, 1)
+        found = operators.schema(operator.name, operator.domain, version)
+        if found is not None and _takes(found, keywords, arguments):
+            return found
+        if not operator.domain:
+            for later in range(version + 1, operators.latest_opset() + 1):
+                other = operators.schema(operator.name, "", later)
+                if other is not None and _takes(other, keywords, arguments):
+                    raise Refused(f"{operator} needs opset {later}, the model has {version}", later, operator.name)
+        what = "is not an operator" if found is None else f"does not take {', '.join(keywords) or f'{arguments} inputs'}"
+        raise Refused(f"{operator} {what} at version {version} of its domain")
+
     def foreign(self, dim: int | ir.SymbolicDim) -> bool:
         """Whether a dimension has a symbol that no value read by the fragment has. Nothing is known about such a symbol."""
         if isinstance(dim, int):
@@ -229,6 +257,13 @@ class Fragment:
             return dim
         self._fresh += 1
         return ir.SymbolicDim(f"anonymous_{self._fresh}")
+
+
+def _takes(schema: Schema, keywords: tuple[str, ...], arguments: int) -> bool:
+    if arguments > schema.max_inputs:
+        return False
+    formals = {f.name for f in schema.inputs}
+    return all(k in schema.attributes or k in formals for k in keywords)
 
 
 def _forget(value: ir.Value) -> None:

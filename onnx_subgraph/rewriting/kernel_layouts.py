@@ -19,8 +19,8 @@ from onnx_subgraph.rewriting.attribute import Lookup, plain
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.refused import Refused
 
-_SOURCE = "what is rearranged"
-"""The name of the rearranged value; the language can't write it, so it clashes with no other name."""
+_SOURCE = Variable("what is rearranged")
+"""The operand of the rearrangement in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,26 @@ class Layouts:
 
     def taken(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value | None:
         """An operand in the kernel's alternative layout, if it exists without moving data; else None."""
-        return layout.unmoved(emitter, self._term(emitter, value, self.recipes[name])) if name in self.recipes else None
+        if name not in self.recipes:
+            return None
+        return layout.unmoved(emitter.fragment, value, self._term(self.recipes[name]), emitter.bindings, emitter.lookup)
 
     def done(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value:
         """A value of the defined layout, converted to the kernel's alternative layout."""
-        return layout.rearrange(emitter, self._term(emitter, value, self.recipes[name]))
+        return self._rearranged(emitter, value, self.recipes[name])
 
     def undone(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value:
         """A value of the kernel's alternative layout, converted to the defined layout."""
         left, right = self.recipes[name].split("->")
-        return layout.rearrange(emitter, self._term(emitter, value, f"{right.strip()} -> {left.strip()}"))
+        return self._rearranged(emitter, value, f"{right.strip()} -> {left.strip()}")
 
-    def _term(self, emitter: Emitter, value: ir.Value, recipe: str) -> Rearrange:
-        emitter.results[_SOURCE] = value
+    def _rearranged(self, emitter: Emitter, value: ir.Value, recipe: str) -> ir.Value:
+        return layout.rearrange(emitter.fragment, value, self._term(recipe), emitter.bindings, emitter.lookup)
+
+    def _term(self, recipe: str) -> Rearrange:
         axes = recipe_axes(recipe)
         sizes: tuple[tuple[str, Term], ...] = tuple((axis, Literal(size)) for axis, size in self.sizes.items() if axis in axes)
-        return Rearrange("rearrange", Variable(_SOURCE), recipe, sizes)
+        return Rearrange("rearrange", _SOURCE, recipe, sizes)
 
 
 def _size(name: str, lookup: Lookup) -> int | None:

@@ -7,18 +7,17 @@ computed from the source's shape. A recipe whose dynamic sizes need more than th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.recipe import UNCHANGED
-from onnx_subgraph.language.term import Operator, Rearrange, Term
+from onnx_subgraph.language.term import Operator, Rearrange
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.matching.rearrangement import OPERATORS, Rearrangement, rearrangements, source_sizes
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.sizes import Size
-from onnx_subgraph.operators import Schema
 from onnx_subgraph.rewriting.attribute import Lookup, plain, static
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.refused import Refused
@@ -28,98 +27,70 @@ Axes = Sequence[tuple[str, ...]]
 """The atoms of each dimension, outermost first; () is a dimension of size 1."""
 
 
-class Emitter(Protocol):
-    """The interface of the emitter that layout words need."""
-
-    @property
-    def fragment(self) -> Fragment:
-        """The nodes written so far."""
-        ...
-
-    @property
-    def bindings(self) -> Mapping[str, Binding]:
-        """What the names of the pattern are bound to."""
-        ...
-
-    @property
-    def lookup(self) -> Lookup:
-        """The number of a name."""
-        ...
-
-    def value(self, term: Term) -> ir.Value:
-        """The value of a term."""
-        ...
-
-    def shape(self, value: ir.Value) -> ir.Shape | None:
-        """The shape of a value, if known."""
-        ...
-
-    def schema(self, operator: Operator, keywords: tuple[str, ...], arguments: int) -> Schema:
-        """The schema of an operator at the opset of the graph. Raises Refused where it does not take these."""
-        ...
-
-
-def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
+def rearrange(fragment: Fragment, source: ir.Value, term: Rearrange, bindings: Mapping[str, Binding], lookup: Lookup) -> ir.Value:
     """The nodes of `rearrange(source, recipe)` or `repeat(source, recipe)`."""
-    source = emitter.value(term.source)
-    shorter = _shorter(emitter, term, source)
+    shorter = _shorter(fragment, source, term, bindings, lookup)
     if shorter is not None:
-        return _write(emitter, shorter)
+        return _write(fragment, shorter)
     if term.recipe == UNCHANGED:
         raise Refused(f'"{term.recipe}" has an ellipsis, which a replacement can\'t write')
     recipe = parse_recipe(term.recipe)
     left, right = recipe.left, recipe.right
-    sizes = _sizes(emitter, term, left, right, source)
+    sizes = _sizes(fragment, source, term, bindings, lookup)
     atoms = [a for group in left for a in group]
     wanted = [a for group in right for a in group]
     added = [a for a in wanted if a not in atoms]
     value = source
     if any(len(group) != 1 for group in left):
-        value = _reshape(emitter, value, left, [(a,) for a in atoms], sizes)
+        value = _reshape(fragment, value, left, [(a,) for a in atoms], sizes)
     kept = [a for a in wanted if a in atoms]
     if kept != atoms:
         permutation = ir.AttrInt64s("perm", [atoms.index(a) for a in kept])
-        value = emitter.fragment.node("Transpose", [value], [permutation])[0]
+        value = fragment.node("Transpose", [value], [permutation])[0]
     current: Axes = [(a,) for a in kept]
     if added:
-        value = _reshape(emitter, value, current, [() if a in added else (a,) for a in wanted], sizes)
+        value = _reshape(fragment, value, current, [() if a in added else (a,) for a in wanted], sizes)
         grown = [sizes[a] if a in added else 1 for a in wanted]
         if None in grown:
             raise Refused(f"`{term}` repeats by a number that is not known")
-        emitter.schema(Operator("Expand"), (), 2)
-        shape = emitter.fragment.constant(np.array(grown, np.int64))
-        value = emitter.fragment.node("Expand", [value, shape])[0]
+        fragment.schema(Operator("Expand"), (), 2)
+        shape = fragment.constant(np.array(grown, np.int64))
+        value = fragment.node("Expand", [value, shape])[0]
         current = [(a,) for a in wanted]
     if tuple(current) != right:
-        value = _reshape(emitter, value, current, right, sizes)
+        value = _reshape(fragment, value, current, right, sizes)
     return value
 
 
-def unmoved(emitter: Emitter, term: Rearrange) -> ir.Value | None:
+def unmoved(
+    fragment: Fragment, source: ir.Value, term: Rearrange, bindings: Mapping[str, Binding], lookup: Lookup
+) -> ir.Value | None:
     """The value of `rearrange(source, recipe)` if it exists already, or needs only a Reshape; else None."""
-    way = _shorter(emitter, term, emitter.value(term.source))
-    return _write(emitter, way) if way is not None and _in_order(way) else None
+    way = _shorter(fragment, source, term, bindings, lookup)
+    return _write(fragment, way) if way is not None and _in_order(way) else None
 
 
-def _shorter(emitter: Emitter, term: Rearrange, source: ir.Value) -> Rearrangement | None:
+def _shorter(
+    fragment: Fragment, source: ir.Value, term: Rearrange, bindings: Mapping[str, Binding], lookup: Lookup
+) -> Rearrangement | None:
     """The cheapest rearrangement to the result from a value that `source` was rearranged from. None if `source` is the best."""
-    if term.word != "rearrange" or emitter.shape(source) is None:
+    if term.word != "rearrange" or fragment.shape(source) is None:
         return None
     recipe = parse_recipe(term.recipe)
     axes = {name for side in (recipe.left, recipe.right) for axis in side for name in axis}
-    known = {n: b for n in axes if isinstance(b := emitter.bindings.get(n), int | ir.SymbolicDim)}
-    known |= {n: size for n, t in term.sizes if isinstance(size := plain(static(t, emitter.lookup) or ()), int)}
-    found = enumerate(rearrangements(source, recipe, known, emitter.fragment.read))
+    known = {n: b for n in axes if isinstance(b := bindings.get(n), int | ir.SymbolicDim)}
+    known |= {n: size for n, t in term.sizes if isinstance(size := plain(static(t, lookup) or ()), int)}
+    found = enumerate(rearrangements(source, recipe, known, fragment.read))
     # Skip values that the fragment itself rearranged: starting from one would add the cost of that rearrangement.
-    ways = [(c, -depth, way) for depth, way in found if not _is_passing(emitter, way.source) and (c := _cost(way)) is not None]
+    ways = [(c, -depth, way) for depth, way in found if not _is_passing(fragment, way.source) and (c := _cost(way)) is not None]
     best = min(ways, default=None, key=lambda w: w[:2])
     return None if best is None or best[1] == 0 else best[2]
 
 
-def _is_passing(emitter: Emitter, value: ir.Value) -> bool:
+def _is_passing(fragment: Fragment, value: ir.Value) -> bool:
     """Whether a value of the fragment is the result of a layout operator."""
     node = value.producer()
-    return node is not None and node.op_type in OPERATORS and not node.domain and value in emitter.fragment
+    return node is not None and node.op_type in OPERATORS and not node.domain and value in fragment
 
 
 def _cost(way: Rearrangement) -> int | None:
@@ -147,50 +118,57 @@ def _stages(way: Rearrangement) -> list[tuple[tuple[Size, ...], tuple[Size, ...]
     return [(a, b) for a, b in ((start, way.atoms), (moved, way.sizes)) if a != b]
 
 
-def _write(emitter: Emitter, way: Rearrangement) -> ir.Value:
-    start, inside = source_sizes(way), way.source in emitter.fragment
-    value = way.source if inside else emitter.fragment.stand_in(way.source)
+def _write(fragment: Fragment, way: Rearrangement) -> ir.Value:
+    start, inside = source_sizes(way), way.source in fragment
+    value = way.source if inside else fragment.stand_in(way.source)
 
     def reshaped(value: ir.Value, before: tuple[Size, ...], after: tuple[Size, ...]) -> ir.Value:
-        return value if before == after else _reshaped(emitter, value, _target(before, after, _number))
+        return value if before == after else _reshaped(fragment, value, _target(before, after, _number))
 
     if _in_order(way):
         return reshaped(value, start, way.sizes)
     value = reshaped(value, start, way.atoms)
-    value = emitter.fragment.node("Transpose", [value], [ir.AttrInt64s("perm", list(way.order))])[0]
+    value = fragment.node("Transpose", [value], [ir.AttrInt64s("perm", list(way.order))])[0]
     return reshaped(value, tuple(way.atoms[axis] for axis in way.order), way.sizes)
 
 
-def split(emitter: Emitter, term: Rearrange, count: int) -> tuple[ir.Value, ...]:
+def split(fragment: Fragment, source: ir.Value, term: Rearrange, lookup: Lookup, count: int) -> tuple[ir.Value, ...]:
     """The node of `split(source, axis=…, parts=… or sizes=…)`, with `count` results."""
-    source = emitter.value(term.source)
-    options = {k: plain(v) for k, t in term.sizes if (v := static(t, emitter.lookup)) is not None}
+    options = {k: plain(v) for k, t in term.sizes if (v := static(t, lookup)) is not None}
     axis, sizes = options.get("axis", 0), options.get("sizes")
     if not isinstance(axis, int):
         raise Refused(f"the axis of `{term}` is not a number")
     attributes, inputs = [ir.AttrInt64("axis", axis)], [source]
-    version = emitter.fragment.opset_imports.get("", 1)
+    version = fragment.opset_imports.get("", 1)
     if isinstance(sizes, list):
         if len(sizes) != count:
             raise Refused(f"`{term}` has {len(sizes)} parts, and {count} are named")
         if version >= 13:
-            inputs.append(emitter.fragment.constant(np.array(sizes, np.int64)))
+            inputs.append(fragment.constant(np.array(sizes, np.int64)))
         else:
             attributes.append(ir.AttrInt64s("split", sizes))
     elif version >= 18:
         attributes.append(ir.AttrInt64("num_outputs", count))
-    return emitter.fragment.node("Split", inputs, attributes, outputs=[True] * count)
+    return fragment.node("Split", inputs, attributes, outputs=[True] * count)
 
 
-def _sizes(emitter: Emitter, term: Rearrange, left: Axes, right: Axes, source: ir.Value) -> dict[str, int | None]:
+def _sizes(
+    fragment: Fragment,
+    source: ir.Value,
+    term: Rearrange,
+    bindings: Mapping[str, Binding],
+    lookup: Lookup,
+) -> dict[str, int | None]:
     """The size of each atom, None where it is unknown."""
-    sizes: dict[str, int | None] = {a: None for group in (*left, *right) for a in group}
+    recipe = parse_recipe(term.recipe)
+    left = recipe.left
+    sizes: dict[str, int | None] = {a: None for group in (*left, *recipe.right) for a in group}
     given = dict(term.sizes)
     for atom in sizes:
-        binding = static(given[atom], emitter.lookup) if atom in given else emitter.bindings.get(atom)
+        binding = static(given[atom], lookup) if atom in given else bindings.get(atom)
         number = plain(binding) if isinstance(binding, int | np.ndarray | np.generic | ir.Attr) else None
         sizes[atom] = number if isinstance(number, int) else None
-    shape = emitter.shape(source)
+    shape = fragment.shape(source)
     if shape is not None and len(shape) != len(left):
         raise Refused(f"`{term}` needs {len(left)} dimensions, and its source has {len(shape)}")
     for group, dim in zip(left, shape or [], strict=False):
@@ -202,12 +180,12 @@ def _sizes(emitter: Emitter, term: Rearrange, left: Axes, right: Axes, source: i
     return sizes
 
 
-def _reshape(emitter: Emitter, value: ir.Value, before: Axes, after: Axes, sizes: dict[str, int | None]) -> ir.Value:
+def _reshape(fragment: Fragment, value: ir.Value, before: Axes, after: Axes, sizes: dict[str, int | None]) -> ir.Value:
     target = _target(before, after, lambda group: _product(group, sizes))
     if target is None:
         unknown = next(group for group in after if _product(group, sizes) is None and group not in before)
         raise Refused(f"the size of ({' '.join(unknown)}) is dynamic, and so is another one of the same Reshape")
-    return _reshaped(emitter, value, target)
+    return _reshaped(fragment, value, target)
 
 
 class Copied(NamedTuple):
@@ -234,7 +212,7 @@ def _target(before: Sequence[Axis], after: Sequence[Axis], number: Callable[[Axi
     return shape
 
 
-def _reshaped(emitter: Emitter, value: ir.Value, target: list[int | Copied] | None) -> ir.Value:
+def _reshaped(fragment: Fragment, value: ir.Value, target: list[int | Copied] | None) -> ir.Value:
     """A Reshape to `target`. Its shape is a constant where possible: 0 copies the same axis, -1 is the remaining size."""
     assert target is not None
     static = [0 if size == Copied(axis) else size for axis, size in enumerate(target)]
@@ -243,15 +221,15 @@ def _reshaped(emitter: Emitter, value: ir.Value, target: list[int | Copied] | No
         static[moved[0]] = -1
     numbers = [size for size in static if isinstance(size, int)]
     if len(numbers) == len(static):
-        return emitter.fragment.node("Reshape", [value, emitter.fragment.constant(np.array(numbers, np.int64))])[0]
+        return fragment.node("Reshape", [value, fragment.constant(np.array(numbers, np.int64))])[0]
     parts = [
-        emitter.fragment.constant(np.array([size], np.int64))
+        fragment.constant(np.array([size], np.int64))
         if isinstance(size, int)
-        else emitter.fragment.sizes(value, size.axis, size.axis + 1)
+        else fragment.sizes(value, size.axis, size.axis + 1)
         for size in static
     ]
-    shape = emitter.fragment.node("Concat", parts, [ir.AttrInt64("axis", 0)])[0]
-    return emitter.fragment.node("Reshape", [value, shape])[0]
+    shape = fragment.node("Concat", parts, [ir.AttrInt64("axis", 0)])[0]
+    return fragment.node("Reshape", [value, shape])[0]
 
 
 def _product(group: Iterable[str], sizes: dict[str, int | None]) -> int | None:
