@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.expansion import Expansion, Expansions, Item
+from onnx_subgraph.matching.expansion import Expansion, Item, expansions
 from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.view import View, Virtual
 
@@ -47,99 +47,89 @@ _Way = tuple[tuple[Item, ...], tuple[Item, ...], float, tuple[tuple[ir.Value, fl
 
 
 class Factorings:
-    """The factorings of the values of one view, for patterns with the same look-through; cached."""
+    """The factorings of the values of one view as sums or as products, for patterns with the same look-through; cached."""
 
-    def __init__(self, look: LookThrough) -> None:
+    def __init__(self, look: LookThrough, *, is_product: bool) -> None:
         self.view = look.view
         self.look = look
-        self.expansions: Expansions = look.view.shared("expansions", lambda: Expansions(look.view))
-        self._heads: dict[tuple[ir.Value, bool], Heads | None] = {}
+        self.expansions = expansions(look.view, is_product=is_product)
+        self._heads: dict[ir.Value, Heads | None] = {}
         self._known = cache(self._factorings)
         self._reach_of = cache(self._reach)
 
-    def __call__(self, value: ir.Value, limit: int, least: int = 0, *, product: bool) -> tuple[Factoring, ...]:
-        """The factorings of `value` as a product or sum of `least` to `limit` items (with multiplicity), smallest first."""
-        return self._known(value, limit, least, product)
+    def __call__(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Factoring, ...]:
+        """The factorings of `value` with `least` to `limit` items (with multiplicity), smallest first."""
+        return self._known(value, limit, least)
 
-    def _factorings(self, value: ir.Value, limit: int, least: int, product: bool) -> tuple[Factoring, ...]:
-        return tuple(islice(_factorings(self, value, limit, least, product=product), MOST_FACTORINGS))
+    def _factorings(self, value: ir.Value, limit: int, least: int) -> tuple[Factoring, ...]:
+        return tuple(islice(self._ways(value, limit, least), MOST_FACTORINGS))
 
-    def step(self, item: ir.Value | Virtual, *, product: bool) -> tuple[Expansion | None, tuple[ir.Node, ...]]:
+    def _ways(self, value: ir.Value, limit: int, least: int) -> Iterator[Factoring]:
+        """Depth-first: for each item, first the factorings that keep it, then those that expand it."""
+        made = self.expansions
+        whole: _Way = (((value, 1.0),), (), made.neutral, (), (), 0.0)
+        ways = [whole] if limit else []
+        while ways:
+            pending, done, constant, scalars, nodes, tolerance = ways.pop()
+            missing = least - len(done) - len(scalars)
+            if missing > len(pending) and not self._can_reach(pending, missing):
+                continue
+            if not pending:
+                items = _merge(self.view, done) if made.is_product else done
+                yield Factoring(items, constant, scalars, nodes, tolerance)
+                continue
+            (item, power), rest = pending[0], pending[1:]
+            step, passed = self._step(item)
+            # Most expansions have too many items; skip them early.
+            if step is not None and len(step.items) + len(rest) + len(done) <= limit and made.may_expand(step, power):
+                inner = tuple([(v, power * e) for v, e in step.items])
+                other = made.combined(constant, step.constant, power)
+                more = (*scalars, *[(v, power * e) for v, e in step.scalars]) if step.scalars else scalars
+                ways.append(((*inner, *rest), done, other, more, (*nodes, *passed, *step.nodes), tolerance + step.tolerance))
+            ways.append((rest, (*done, (item, power)), constant, scalars, nodes, tolerance))
+
+    def _step(self, item: ir.Value | Virtual) -> tuple[Expansion | None, tuple[ir.Node, ...]]:
         """One expansion step of `item`, and the transparent nodes before it."""
         if isinstance(item, Virtual):
             return None, ()
         source, passed, _ = self.look.through(item)
-        return self.expansions.of(source, product=product), passed
+        return self.expansions.of(source), passed
 
-    def heads(self, value: ir.Value, product: bool) -> Heads | None:
+    def heads(self, value: ir.Value) -> Heads | None:
         """The operators that can compute an item of `value`; None where any operator can."""
         known = self._heads
-        pending = [] if (value, product) in known else [value]
+        pending = [] if value in known else [value]
         while pending:  # Items first. Not recursive: chains can be longer than Python's recursion limit.
             current = pending[-1]
             source, _, node = self.look.through(current)
-            step = self.expansions.of(source, product=product)
+            step = self.expansions.of(source)
             items = [] if step is None else [item for item, _ in (*step.items, *step.scalars)]
-            unknown = [v for v in items if not isinstance(v, Virtual) and (v, product) not in known]
+            unknown = [v for v in items if not isinstance(v, Virtual) and v not in known]
             if unknown:
                 pending += unknown
                 continue
             pending.pop()
-            each = [None if isinstance(v, Virtual) else known[v, product] for v in items]
+            each = [None if isinstance(v, Virtual) else known[v] for v in items]
             own = frozenset() if node is None else frozenset((self.view.identity[node],))
-            known[current, product] = None if None in each else own.union(*(heads for heads in each if heads is not None))
-        return known[value, product]
+            known[current] = None if None in each else own.union(*(heads for heads in each if heads is not None))
+        return known[value]
 
-    def reach(self, item: ir.Value | Virtual, limit: int, *, product: bool) -> int:
+    def _can_reach(self, pending: tuple[Item, ...], missing: int) -> bool:
+        """Whether the pending items can be expanded to as many items and constants as are missing."""
+        for item, _ in pending:
+            missing -= 1 if isinstance(item, Virtual) else self._reach_of(item, missing)
+            if missing <= 0:
+                return True
+        return False
+
+    def _reach(self, item: ir.Value, limit: int) -> int:
         """How many items and constants `item` can be expanded to, at most `limit`."""
-        return 1 if isinstance(item, Virtual) else self._reach_of(item, limit, product)
-
-    def _reach(self, item: ir.Value, limit: int, product: bool) -> int:
         found, pending = 0, [item]
         while pending and found + len(pending) < limit:
-            step, _ = self.step(pending.pop(), product=product)
+            step, _ = self._step(pending.pop())
             found += 1 if step is None else len(step.scalars) + sum(isinstance(v, Virtual) for v, _ in step.items)
             pending += [] if step is None else [v for v, _ in step.items if not isinstance(v, Virtual)]
         return min(found + len(pending), limit)
-
-
-def _can_reach(factorings: Factorings, pending: tuple[Item, ...], missing: int, *, product: bool) -> bool:
-    """Whether the pending items can be expanded to as many items and constants as are missing."""
-    for item, _ in pending:
-        missing -= factorings.reach(item, missing, product=product)
-        if missing <= 0:
-            return True
-    return False
-
-
-def _factorings(factorings: Factorings, value: ir.Value, limit: int, least: int, *, product: bool) -> Iterator[Factoring]:
-    """Depth-first: for each item, first the factorings that keep it, then those that expand it."""
-    whole: _Way = (((value, 1.0),), (), 1.0 if product else 0.0, (), (), 0.0)
-    ways = [whole] if limit else []
-    while ways:
-        pending, done, constant, scalars, nodes, tolerance = ways.pop()
-        missing = least - len(done) - len(scalars)
-        if missing > len(pending) and not _can_reach(factorings, pending, missing, product=product):
-            continue
-        if not pending:
-            yield Factoring(_merge(factorings.view, done) if product else done, constant, scalars, nodes, tolerance)
-            continue
-        (item, power), rest = pending[0], pending[1:]
-        step, passed = factorings.step(item, product=product)
-        # Most expansions have too many items; skip them early.
-        if step is not None and len(step.items) + len(rest) + len(done) <= limit and _may_expand(step, power, product=product):
-            inner = tuple([(v, power * e) for v, e in step.items])
-            other = constant * step.constant**power if product else constant + power * step.constant
-            more = (*scalars, *[(v, power * e) for v, e in step.scalars]) if step.scalars else scalars
-            ways.append(((*inner, *rest), done, other, more, (*nodes, *passed, *step.nodes), tolerance + step.tolerance))
-        ways.append((rest, (*done, (item, power)), constant, scalars, nodes, tolerance))
-
-
-def _may_expand(step: Expansion, power: float, *, product: bool) -> bool:
-    """Whether (a * b) ** p may become a ** p * b ** p: for integer p. But (a ** 2) ** 0.5 is not a."""
-    if not product or float(power).is_integer():
-        return True
-    return len(step.items) == 1 and step.constant == 1.0 and step.items[0][1] in (-1.0, 0.5, -0.5)
 
 
 def _merge(view: View, items: tuple[Item, ...]) -> tuple[Item, ...]:

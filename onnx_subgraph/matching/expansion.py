@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import onnx_ir as ir
 
@@ -34,25 +34,89 @@ class Expansion(NamedTuple):
 
 
 class Expansions:
-    """For each value of a view, one step of the product and of the sum that it is; None where it is neither."""
+    """For each value of a view, one step of the sum or product that it is; None where it is neither. neutral: no constant."""
+
+    is_product: ClassVar[bool]
+    neutral: ClassVar[float]
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self.product = remembered(self._product)
-        self.sum = remembered(self._sum)
+        self.of = remembered(self._of)
+
+    def combined(self, constant: float, number: float, power: float) -> float:
+        """The constant of a sum or product with one more number, which has this sign or exponent."""
+        return constant * number**power if self.is_product else constant + power * number
+
+    def may_expand(self, step: Expansion, power: float) -> bool:
+        """Whether (a * b) ** p may become a ** p * b ** p: for integer p. But (a ** 2) ** 0.5 is not a."""
+        if not self.is_product or float(power).is_integer():
+            return True
+        return len(step.items) == 1 and step.constant == 1.0 and step.items[0][1] in (-1.0, 0.5, -0.5)
+
+    def _of(self, value: ir.Value) -> Expansion | None:
+        node = self._view.producer(value)
+        return None if node is None or node.domain else self._computed(value, node)
+
+    def _computed(self, value: ir.Value, node: ir.Node) -> Expansion | None:
+        """The step of the result of a standard operator."""
+        raise NotImplementedError
+
+    def _step(self, step: Step, node: ir.Node) -> Expansion | None:
+        """A node as the sum or product that its operator computes."""
+        operands = tuple(value for value in node.inputs if value is not None)
+        powers = step.powers_of(len(operands))
+        if powers is None or len(operands) != len(node.inputs):
+            return None
+        if step.floats and not FLOATS & {v.dtype for v in (*operands, *node.outputs)}:  # all have the same type
+            return None
+        items = tuple(zip(operands, powers, strict=True))
+        if len(items) == 1:
+            return Expansion((node,), items, step.constant if self.is_product else self.neutral, (), 0.0)
+        kept: list[Item] = []
+        scalars: list[tuple[ir.Value, float]] = []
+        constant, tolerance = self.neutral, 0.0
+        for position, (value, power) in enumerate(items):
+            number = self._view.scalar(value)
+            others = operands[:position] + operands[position + 1 :]
+            if number is None or not _rank_safe(number, others) or (self.is_product and number.number == 0):
+                kept.append((value, power))
+                continue
+            constant = self.combined(constant, number.number, power)
+            tolerance += number.tolerance
+            scalars.append((value, power))
+        return Expansion((node,), tuple(kept), constant, tuple(scalars), tolerance)
+
+
+class Sums(Expansions):
+    """The sums of a view, step by step."""
+
+    is_product = False
+    neutral = 0.0
+
+    def _computed(self, value: ir.Value, node: ir.Node) -> Expansion | None:
+        if node.op_type == GEMM:
+            inputs = tuple(value for value in node.inputs if value is not None)
+            if len(inputs) != 3 or not is_plain_gemm(node):
+                return None
+            return Expansion((node,), ((Virtual(MATMUL, inputs[:2], node), 1.0), (inputs[2], 1.0)), 0.0, (), 0.0)
+        step = SUMS.get(node.op_type)
+        return None if step is None else self._step(step, node)
+
+
+class Products(Expansions):
+    """The products of a view, step by step."""
+
+    is_product = True
+    neutral = 1.0
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
         self._linear: dict[ir.Value, Expansion] = {}
         for node in view.nodes:  # in topological order: the operands' expansions must exist
             if node.op_type in LINEAR and not node.domain and (scaled := self._pull_scalars(node)) is not None:
                 self._linear[node.outputs[0]] = scaled
 
-    def of(self, value: ir.Value, *, product: bool) -> Expansion | None:
-        """One step of the product or sum that a value is."""
-        return self.product(value) if product else self.sum(value)
-
-    def _product(self, value: ir.Value) -> Expansion | None:
-        node = self._view.producer(value)
-        if node is None or node.domain:
-            return None
+    def _computed(self, value: ir.Value, node: ir.Node) -> Expansion | None:
         if node.op_type in LINEAR:
             return self._linear.get(value)
         if node.op_type == POWER:
@@ -62,44 +126,7 @@ class Expansions:
                 return None
             return Expansion((node,), ((base, _exact(number.number)),), 1.0, (), 0.0)
         step = PRODUCTS.get(node.op_type)
-        return None if step is None else self._step(step, node, multiply=True)
-
-    def _sum(self, value: ir.Value) -> Expansion | None:
-        node = self._view.producer(value)
-        if node is None or node.domain:
-            return None
-        if node.op_type == GEMM:
-            inputs = tuple(value for value in node.inputs if value is not None)
-            if len(inputs) != 3 or not is_plain_gemm(node):
-                return None
-            return Expansion((node,), ((Virtual(MATMUL, inputs[:2], node), 1.0), (inputs[2], 1.0)), 0.0, (), 0.0)
-        step = SUMS.get(node.op_type)
-        return None if step is None else self._step(step, node, multiply=False)
-
-    def _step(self, step: Step, node: ir.Node, *, multiply: bool) -> Expansion | None:
-        """A node as the product or sum that its operator computes."""
-        operands = tuple(value for value in node.inputs if value is not None)
-        powers = step.powers_of(len(operands))
-        if powers is None or len(operands) != len(node.inputs):
-            return None
-        if step.floats and not FLOATS & {v.dtype for v in (*operands, *node.outputs)}:  # all have the same type
-            return None
-        items = tuple(zip(operands, powers, strict=True))
-        if len(items) == 1:
-            return Expansion((node,), items, step.constant if multiply else 0.0, (), 0.0)
-        kept: list[Item] = []
-        scalars: list[tuple[ir.Value, float]] = []
-        constant, tolerance = (1.0, 0.0) if multiply else (0.0, 0.0)
-        for position, (value, power) in enumerate(items):
-            number = self._view.scalar(value)
-            others = operands[:position] + operands[position + 1 :]
-            if number is None or not _rank_safe(number, others) or (multiply and number.number == 0):
-                kept.append((value, power))
-                continue
-            constant = constant * number.number**power if multiply else constant + power * number.number
-            tolerance += number.tolerance
-            scalars.append((value, power))
-        return Expansion((node,), tuple(kept), constant, tuple(scalars), tolerance)
+        return None if step is None else self._step(step, node)
 
     def _pull_scalars(self, node: ir.Node) -> Expansion | None:
         """(s * a) @ (t * b) as s * t * (a @ b), and the same for the other linear operators."""
@@ -126,11 +153,17 @@ class Expansions:
         operand: ir.Value | Virtual = value
         while type(operand) is ir.Value:
             source, passed = self._view.through(operand)
-            step = self.product(source)
+            step = self.of(source)
             if step is None or not step.is_scaling:
                 return
             yield passed, step
             operand = step.items[0][0]
+
+
+def expansions(view: View, *, is_product: bool) -> Expansions:
+    """The products or sums of a view; made once."""
+    made: Expansions = view.shared(("expansions", is_product), lambda: (Products if is_product else Sums)(view))
+    return made
 
 
 def _rank_safe(number: Scalar, others: Sequence[ir.Value]) -> bool:

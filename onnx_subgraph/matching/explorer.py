@@ -88,7 +88,7 @@ class Explorer(Matcher):
         """
         items, is_product = term.items, term.is_product
         limit = len(items) + 2
-        factorings = self.factorings(value, limit, product=is_product)
+        factorings = self.prefilter.factorings[is_product](value, limit)
         for factoring in factorings:
             for item, rest in _without_one(factoring):
                 for reached in assigned(self, term, rest, state.visit(factoring.nodes, term.span)):

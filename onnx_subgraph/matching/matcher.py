@@ -16,7 +16,7 @@ from onnx_subgraph.facts import Number, element_type
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, layout
 from onnx_subgraph.matching.assignment import assigned, most_specific_first
-from onnx_subgraph.matching.chain import Factoring, Factorings
+from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.equalities import is_associative, orders
 from onnx_subgraph.matching.failure import LONGER, SILENT, SLIGHTLY, Kind, Recorder
 from onnx_subgraph.matching.lookthrough import LookThrough
@@ -78,8 +78,7 @@ class Matcher:
         self.mixed = normal.pattern.mixed_precision
         self.finite = "finite" in normal.pattern.assumes and "IsNaN" not in syntax.operators_of(normal.pattern.match)
         self.look = LookThrough.of(view, casts=self.mixed, guards=self.finite)
-        self.factorings: Factorings = view.shared(("factorings", self.look), lambda: Factorings(self.look))
-        self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.factorings))
+        self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.look))
         self.steps = 0
         self.structure = remembered(self._structure)
         self._negative = remembered(_once)

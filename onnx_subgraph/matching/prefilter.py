@@ -28,6 +28,7 @@ from onnx_subgraph.matching.equalities import (
     orders,
     standing_for,
 )
+from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.remembered import remembered
@@ -53,10 +54,10 @@ class Prefilter:
     chains with the same form share them.
     """
 
-    def __init__(self, factorings: Factorings) -> None:
-        self.view = factorings.view
-        self.look = factorings.look
-        self.factorings = factorings
+    def __init__(self, look: LookThrough) -> None:
+        self.view = look.view
+        self.look = look
+        self.factorings = {is_product: Factorings(look, is_product=is_product) for is_product in (False, True)}
         self.question = remembered(self._question)
         self.alternatives = remembered(self._alternatives)
         self.chains = remembered(self._chains)
@@ -152,11 +153,13 @@ class Prefilter:
         return found
 
     def _variants(self, form: Form) -> Question[Sequence[Factoring]]:
-        return remembered(lambda value: variants(self.factorings, form, value))
+        factorings = self.factorings[form.is_product]
+        return remembered(lambda value: variants(factorings, form, value))
 
     def _chains(self, wanted: Structure) -> Question[tuple[Factoring, ...]]:
         assert isinstance(wanted, Items)
         required, may, seen_as = required_heads(wanted), self._may(wanted), self.variants(wanted.form)
+        factorings = self.factorings[wanted.form.is_product]
 
         def fits(factoring: Factoring) -> bool:
             for asked in wanted.items:
@@ -169,7 +172,7 @@ class Prefilter:
 
         def ask(value: ir.Value) -> tuple[Factoring, ...]:
             # Each required operator must compute an item of `value`. This is checked before factorings are computed.
-            heads = self.factorings.heads(value, wanted.form.is_product) if required else None
+            heads = factorings.heads(value) if required else None
             if heads is not None and any(map(heads.isdisjoint, required)):
                 return ()
             seen = seen_as(value)
@@ -240,22 +243,21 @@ def variants(factorings: Factorings, wanted: Form, value: ir.Value) -> list[Fact
 
     If the form has no constant, a factoring's constants are ordinary items. If it has a named constant, there must be one.
     """
-    view, source, is_product = factorings.view, factorings.look.through(value).value, wanted.is_product
-    if not wanted.is_empty and factorings.expansions.of(source, product=is_product) is None:
+    if not wanted.is_empty and factorings.expansions.of(factorings.look.through(value).value) is None:
         return []
-    count, neutral = wanted.length, 1.0 if is_product else 0.0
+    count, neutral = wanted.length, factorings.expansions.neutral
     folded = not wanted.has_scalar and wanted.is_silent
     seen: list[Factoring] = []
-    for factoring in factorings(value, wanted.most, count, product=is_product):
+    for factoring in factorings(value, wanted.most, count):
         items, constant, scalars, *_ = factoring
         if len(items) == count:
             if wanted.needs_scalar and not scalars and constant == neutral:
                 continue
         elif folded and scalars and len(items) + len(scalars) == count:
-            factoring = _with_scalars(view, factoring, product=is_product)
+            factoring = _with_scalars(factorings.view, factoring, product=wanted.is_product)
         else:
             continue
-        if not is_product or factoring.powers == wanted.powers:
+        if not wanted.is_product or factoring.powers == wanted.powers:
             seen.append(factoring)
     if wanted.has_scalar:  # A scale binds all scalars. So factorings that include those inside the operands come first.
         seen.sort(key=lambda factoring: -len(factoring.nodes))

@@ -8,7 +8,7 @@ from itertools import pairwise
 import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import COMMUTATIVE, LINEAR, POWER, PRODUCTS, SUMS
-from onnx_subgraph.matching.expansion import Expansions
+from onnx_subgraph.matching.expansion import expansions
 from onnx_subgraph.matching.layout import chains
 from onnx_subgraph.matching.rearrangement import OPERATORS, Axes, regrouped, steps_of
 from onnx_subgraph.matching.sizes import Size, sizes
@@ -33,7 +33,6 @@ def atoms_of(view: View, is_free: Callable[[ir.Node], bool]) -> list[Atom]:
 class _Reader:
     def __init__(self, view: View, is_free: Callable[[ir.Node], bool]) -> None:
         self.view = view
-        self.expansions: Expansions = view.shared("expansions", lambda: Expansions(view))
         self.free: set[ir.Node | None] = {node for node in view.nodes if is_free(node) and self.can_be_read(node)}
         self.laid_out = self.free | {n for n in view.nodes if n.op_type in _REPEATING and not n.domain and is_free(n)}
         self.chained = {node for node in self.free if node is not None and node.op_type not in LINEAR}
@@ -84,6 +83,7 @@ class _Reader:
         is_product = root.op_type in PRODUCTS or root.op_type == POWER
         if not is_product and root.op_type not in SUMS:
             return None
+        steps = expansions(self.view, is_product=is_product)
         result = root.outputs[0]
         pending: list[tuple[ir.Value, float]] = [(result, 1.0)]
         nodes: list[ir.Node] = []
@@ -95,7 +95,7 @@ class _Reader:
             source, passed = self.view.through(value)
             node = self.view.producer(source)
             inner = node is root or (node in self.chained and self.is_single(source))
-            step = self.expansions.of(source, product=is_product) if inner else None
+            step = steps.of(source) if inner else None
             if (
                 step is None
                 or any(isinstance(v, Virtual) for v, _ in step.items)
@@ -107,13 +107,12 @@ class _Reader:
                     summed.append((source, power))
                 continue
             nodes += [*passed, *step.nodes]
-            if step.scalars or step.constant != (1.0 if is_product else 0.0):
-                so_far = constant if constant is not None else 1.0 if is_product else 0.0
-                constant = so_far * step.constant**power if is_product else so_far + power * step.constant
+            if step.scalars or step.constant != steps.neutral:
+                constant = steps.combined(steps.neutral if constant is None else constant, step.constant, power)
             pending[:0] = [(v, power * p) for v, p in step.items if isinstance(v, ir.Value)]
         if not nodes:
             return None
-        if constant == (1.0 if is_product else 0.0):
+        if constant == steps.neutral:
             constant = None
         pairs = [(v, p) for v, p in powers.items() if p] if is_product else summed
         operands = tuple(self.operand(value, power) for value, power in pairs)

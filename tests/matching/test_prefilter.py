@@ -45,7 +45,7 @@ def sample(name: str) -> ir.Model:
 def fresh(made: ir.Model) -> Prefilter:
     """A prefilter that has not been asked yet."""
     view = View(made.graph, Constants(made), dict(made.graph.opset_imports), made.graph)
-    return Prefilter(Factorings(LookThrough.of(view, casts=False, guards=False)))
+    return Prefilter(LookThrough.of(view, casts=False, guards=False))
 
 
 @pytest.mark.parametrize("name", ["gpt2_dynamo.onnx", "mobilenet_v3_torchscript.onnx"])
