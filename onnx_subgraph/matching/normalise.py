@@ -119,7 +119,7 @@ class _Normaliser:
             case syntax.Chain(span=span):
                 return self.chain(term, span, product=True)
             case syntax.Apply(operators=called, span=span):
-                if self.is_product(term) or called == (syntax.Operator("Neg"),):
+                if self.is_product(term):
                     return self.chain(term, span, product=True)
                 identities = frozenset((o.domain, o.name) for o in called)
                 numbered = _axis_arguments(term)

@@ -286,3 +286,9 @@ def test_grouping_of_logic(text: str) -> None:
     )
     inputs = "bool[N] a, bool[N] x, bool[N] c"
     assert matches(probe, model(f"b = Not(x) {text} z = Not(y)", inputs=inputs, outputs="bool[N] z")) == 1
+
+
+def test_a_captured_operator_may_be_neg() -> None:
+    """`Neg` is a product only where it is called as nothing else."""
+    probe = pattern("y = Exp(op[Neg](x))", "y = Exp(op(x))", example=X)
+    assert matches(probe, model("a = Neg(x) y = Exp(a)", outputs="float[N, 8] y")) == 1
