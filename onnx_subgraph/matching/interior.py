@@ -6,7 +6,7 @@ does not prevent it. The rewriter checks this again with shapes; here the check 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -15,8 +15,46 @@ from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
 PASSING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
 """Cheap operators that only pass on what they read. At the edge of a match such nodes are kept if others read them."""
-DEEPEST = 64
-"""Maximum depth of the arithmetic that is followed to see whether it disappears with the match."""
+DYING_LIMIT = 256
+"""The most nodes outside a match that are searched. Beyond it, nodes count as alive."""
+
+
+class Dying:
+    """The nodes that die with a match, because only its nodes and other dying nodes read their results.
+
+    gone: the matched nodes, and others that are removed with them. kept: values that are read afterwards.
+    """
+
+    def __init__(self, gone: Iterable[ir.Node], kept: Iterable[ir.Value] = ()) -> None:
+        self.gone = frozenset(gone)
+        self.kept = frozenset(kept)
+        self._known: dict[ir.Node, bool] = {}
+
+    def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """The uses of `value` that stay alive when the match is removed."""
+        return [(node, index) for node, index in value.uses() if not self.dies(node)]
+
+    def dies(self, node: ir.Node) -> bool:
+        """Whether a node has no live reader when the match is removed.
+
+        A node that nothing read before counts only if it is known to have no side effects.
+        """
+        if node in self.gone:
+            return True
+        if node not in self._known:
+            self._known[node] = False
+            self._known[node] = len(self._known) <= DYING_LIMIT and self._has_no_live_reader(node)
+        return self._known[node]
+
+    def _has_no_live_reader(self, node: ir.Node) -> bool:
+        if has_bodies(node) or any(o.is_graph_output() or o in self.kept for o in node.outputs):
+            return False
+        users = {user for output in node.outputs for user, _ in output.uses()}
+        return self.may_die(node) and all(map(self.dies, users)) if users else node.domain in KNOWN_DOMAINS
+
+    def may_die(self, node: ir.Node) -> bool:
+        """Whether it is worth searching the readers of a node."""
+        return True
 
 
 def live_reader(
@@ -32,13 +70,9 @@ def live_reader(
     """
     if is_closed(nodes, provided):
         return None
-    verdicts = {**_verdicts(nodes, read), **dict.fromkeys(gone, True)}
-    for node in nodes:
-        for value in node.outputs:
-            if value not in provided:
-                for reader in _readers(value, verdicts):
-                    return value, reader
-    return None
+    dying = Dying((*nodes, *gone), read)
+    inner = (value for node in nodes for value in node.outputs if value not in provided)
+    return next(((value, reader) for value in inner for reader in _readers(value, dying)), None)
 
 
 def is_closed(nodes: Collection[ir.Node], provided: Collection[ir.Value]) -> bool:
@@ -52,8 +86,8 @@ def own_nodes(
     nodes: Sequence[ir.Node], provided: Collection[ir.Value], shared: Collection[ir.Value], read: Collection[ir.Value]
 ) -> tuple[ir.Node, ...]:
     """The matched nodes in topological order, without those that stay because nodes outside read them and `staying` allows it."""
-    verdicts = _verdicts(nodes, read)
-    stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, verdicts)))
+    dying = Dying(nodes, read)
+    stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, dying)))
     return tuple(n for n in nodes if n not in stay)
 
 
@@ -96,34 +130,10 @@ def _behind(values: Collection[ir.Value], nodes: Collection[ir.Node]) -> set[ir.
     return found
 
 
-def _verdicts(nodes: Collection[ir.Node], read: Collection[ir.Value]) -> dict[ir.Node, bool]:
-    verdicts: dict[ir.Node, bool] = {n: False for v in read if (n := v.producer()) is not None}
-    verdicts.update(dict.fromkeys(nodes, True))
-    return verdicts
-
-
-def _readers(value: ir.Value, verdicts: dict[ir.Node, bool]) -> Iterator[ir.Node | None]:
+def _readers(value: ir.Value, dying: Dying) -> Iterator[ir.Node | None]:
     """The nodes that need the elements of `value`, not only its shape, after the match is gone; None for a graph output."""
     if value.is_graph_output():
         yield None
-    for usage in value.uses():
-        if usage.node.op_type not in ("Shape", "Size") and not _disappears(usage.node, verdicts, DEEPEST):
-            yield usage.node
-
-
-def _disappears(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
-    """Whether all results of `node` are read only by nodes that disappear.
-
-    A node without readers counts only if it is known to have no side effects.
-    """
-    known = verdicts.get(node)
-    if known is not None:
-        return known
-    if depth == 0 or has_bodies(node):
-        return False
-    verdicts[node] = False
-    verdicts[node] = all(
-        not value.is_graph_output() and all(_disappears(u.node, verdicts, depth - 1) for u in value.uses())
-        for value in node.outputs
-    ) and (node.domain in KNOWN_DOMAINS or any(value.uses() for value in node.outputs))
-    return verdicts[node]
+    for node, _ in value.uses():
+        if node.op_type not in ("Shape", "Size") and not dying.dies(node):
+            yield node

@@ -11,61 +11,32 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.nested import bodies, has_bodies, operands
+from onnx_subgraph.matching.interior import Dying
+from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.model.shapes import same_dim, same_shape
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.refused import Refused
 
-DYING_LIMIT = 256
-"""The most nodes outside a match that are searched. Beyond it, nodes count as alive."""
 
+class Liveness(Dying):
+    """What is needed around the nodes of a match in `graph`, and dies with them and those of their bodies.
 
-@dataclass(slots=True, eq=False)
-class Liveness:
-    """Liveness around one match.
-
-    matched: its nodes, and those of their subgraphs. end: the position of the last one. kept: values that the replacement reads.
-    dying: node → whether it dies.
+    kept: values that the replacement reads.
     """
 
-    outline: Outline
-    graph: ir.Graph
-    matched: frozenset[ir.Node]
-    end: float
-    kept: Collection[ir.Value]
-    dying: dict[ir.Node, bool]
-
-    @classmethod
-    def of(cls, outline: Outline, graph: ir.Graph, matched: Iterable[ir.Node], kept: Collection[ir.Value] = ()) -> Liveness:
-        """The liveness around `matched` in `graph` if the values in `kept` are still read afterwards."""
-        nodes = tuple(matched)
-        inside = frozenset(m for n in nodes for m in (n, *(i for body in bodies(n) for i in body.all_nodes())))
-        return cls(outline, graph, inside, max(outline.position[n] for n in nodes), frozenset(kept), {})
-
-    def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
-        """The uses of `value` that stay alive when the match is removed."""
-        return [(n, i) for n, i in value.uses() if n not in self.matched and not self.dies(n)]
+    def __init__(self, outline: Outline, graph: ir.Graph, matched: Collection[ir.Node], kept: Collection[ir.Value] = ()) -> None:
+        super().__init__((m for n in matched for m in (n, *(i for body in bodies(n) for i in body.all_nodes()))), kept)
+        self.outline = outline
+        self.graph = graph
+        self.end = max(outline.position[n] for n in matched)
 
     def is_needed(self, value: ir.Value) -> bool:
         """Whether anything outside the match still needs `value`."""
         return value.is_graph_output() or bool(self.readers(value))
 
-    def dies(self, node: ir.Node) -> bool:
-        """Whether a node outside the match has no live reader when the match is removed."""
-        if node in self.dying:
-            return self.dying[node]
-        self.dying[node] = False
-        if len(self.dying) > DYING_LIMIT or any(o.is_graph_output() or o in self.kept for o in node.outputs):
-            return False
-        users = {u for o in node.outputs for u, _ in o.uses()}
-        if has_bodies(node) or (users and self._is_after(node)):
-            return False
-        self.dying[node] = all(u in self.matched or self.dies(u) for u in users)
-        return self.dying[node]
-
-    def _is_after(self, node: ir.Node) -> bool:
-        # A node after the last matched node can't feed the match. For nodes in subgraphs only the DYING_LIMIT bounds the search.
-        return node.graph is self.graph and self.outline.position[node] > self.end
+    def may_die(self, node: ir.Node) -> bool:
+        """A node after the last matched node can't feed the match. In a nested graph, only the limit bounds the search."""
+        return node.graph is not self.graph or self.outline.position[node] <= self.end
 
     def dead(self, provided: Collection[ir.Value]) -> list[ir.Node]:
         """The nodes outside the match that die because they read a matched value that is no longer provided.
@@ -73,13 +44,13 @@ class Liveness:
         A node that was unread before stays as long as its operands do.
         """
         found: dict[ir.Node, None] = {}
-        queue = [u for m in self.matched for o in m.outputs for u, _ in o.uses()]
+        queue = [u for m in self.gone for o in m.outputs for u, _ in o.uses()]
         while queue:
             node = queue.pop()
-            if node in self.matched or node in found or not self.dies(node):
+            if node in self.gone or node in found or not self.dies(node):
                 continue
             read = [(v, v.producer()) for v in operands(node)]
-            gone = any((p in self.matched and v not in provided) or p in found for v, p in read if p is not None)
+            gone = any((p in self.gone and v not in provided) or p in found for v, p in read if p is not None)
             if gone or any(o.uses() for o in node.outputs):
                 found[node] = None
                 queue += [u for o in node.outputs for u, _ in o.uses()]

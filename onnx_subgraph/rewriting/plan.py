@@ -228,12 +228,12 @@ def _has_kernel(match: Match) -> bool:
 def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, has_kernel: bool) -> Plan:
     graph = graph_of(match.graph)
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
-    before = Liveness.of(site.outline, graph, match.nodes)
+    before = Liveness(site.outline, graph, match.nodes)
     shared = [v for n in match.pattern.shares if isinstance(v := match.bindings.get(n), ir.Value)]
     stay = staying(match.nodes, dict.fromkeys(match.roots[n] for n in names), shared, before.is_needed)
     if stay:
         match = replace(match, nodes=tuple(n for n in match.nodes if n not in stay))
-        before = Liveness.of(site.outline, graph, match.nodes)
+        before = Liveness(site.outline, graph, match.nodes)
     needed = {n for n in names if before.is_needed(match.roots[n])}
     if not needed:
         raise Refused("nothing needs its result", change="leave it out, for it is computed for nothing")
@@ -260,7 +260,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
     if block is not None and site.costs is not None:
         checks.check_costs(match, fragment, site.costs, site.loadability)
 
-    after = Liveness.of(site.outline, graph, match.nodes, fragment.read.values())
+    after = Liveness(site.outline, graph, match.nodes, fragment.read.values())
     redirected = redirects(after, replaced, _staying(match), match.nodes)
     removed = (*match.nodes, *after.dead(replaced))
     first, moved = place(match.nodes, graph, fragment, replaced, removed, redirected, site.outline)
