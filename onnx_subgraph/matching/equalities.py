@@ -57,7 +57,9 @@ SUMS = _by_operator(
 """Operators that are a sum of their operands, some negated."""
 POWER = "Pow"
 """The operator whose second operand, if constant, is the exponent of the first."""
-LINEAR = frozenset({"MatMul", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+REARRANGING = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that only rearrange the elements of their operand."""
+LINEAR = REARRANGING | {"MatMul"}
 """Operators through which a scalar factor of an operand can be moved."""
 ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or"})
 """Operators other than + and * whose operands can be grouped in any way."""

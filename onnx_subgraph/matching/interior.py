@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.model.nested import has_bodies
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
-PASSING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+PASSING_ON = REARRANGING | {"Identity", "Dropout", "Cast", "Constant"}
 """Cheap operators that only pass on what they read. At the edge of a match such nodes are kept if others read them."""
 DYING_LIMIT = 256
 """The most nodes outside a match that are searched. Beyond it, nodes count as alive."""

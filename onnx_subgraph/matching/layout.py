@@ -10,19 +10,22 @@ import onnx_ir as ir
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.recipe import UNCHANGED
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.normal import Layout
 from onnx_subgraph.matching.parts import match_split
-from onnx_subgraph.matching.rearrangement import LONGEST, OPERATORS, REPEATING, Outcome, fitted, normal_form, steps_of
+from onnx_subgraph.matching.rearrangement import LONGEST, REPEATING, Outcome, fitted, normal_form, steps_of
 from onnx_subgraph.matching.recipe import Mismatch, parse_recipe
 from onnx_subgraph.matching.sizes import as_dim, as_size, sizes
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
-PRODUCERS = {"rearrange": OPERATORS, "repeat": REPEATING, "split": frozenset({"Split", "Slice"})}
+PRODUCERS = {"rearrange": REARRANGING, "repeat": REPEATING, "split": frozenset({"Split", "Slice"})}
 """Layout operation → the operators that its result can come from."""
 
 
-def chains(view: View, value: ir.Value, operators: frozenset[str] = OPERATORS) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
+def chains(
+    view: View, value: ir.Value, operators: frozenset[str] = REARRANGING
+) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
     """(source, nodes) for every chain of these operators that ends in `value`, shortest first; nodes from source to value."""
     nodes: tuple[ir.Node, ...] = ()
     current, passed = view.through(value)
@@ -52,7 +55,7 @@ def unscaled(view: View, value: Virtual) -> Iterator[tuple[ir.Value, tuple[ir.No
     """(source, nodes) for a chain of layout operators whose scale was moved out; the source is the scaled value."""
     nodes: tuple[ir.Node, ...] = ()
     current: ir.Value | Virtual = value
-    while isinstance(current, Virtual) and current.operator in OPERATORS:
+    while isinstance(current, Virtual) and current.operator in REARRANGING:
         nodes = (current.node, *nodes)
         current = current.inputs[0]
     if isinstance(current, ir.Value):
@@ -120,7 +123,7 @@ def _match_unchanged(view: View, value: ir.Value | Virtual) -> Iterator[Outcome 
     for source, nodes in reversed(ways):
         start = sizes(source)
         form = normal_form(start, nodes) if start is not None and start == sizes(value) else None
-        if form is not None and form[1] == tuple(range(len(form[1]))) and any(n.op_type in OPERATORS for n in nodes):
+        if form is not None and form[1] == tuple(range(len(form[1]))) and any(n.op_type in REARRANGING for n in nodes):
             found = True
             yield source, {}, nodes
     if not found:

@@ -22,6 +22,7 @@ from onnx_subgraph.matching.equalities import (
     COMMUTATIVE,
     LINEAR,
     PRODUCT_OPERATORS,
+    REARRANGING,
     SUM_OPERATORS,
     SWAPPING,
     Identity,
@@ -29,7 +30,6 @@ from onnx_subgraph.matching.equalities import (
     standing_for,
 )
 from onnx_subgraph.matching.lookthrough import LookThrough
-from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Form, Items, Structure, Word
@@ -105,7 +105,7 @@ class Prefilter:
     def _is_word(self, structure: Word, value: ir.Value) -> bool:
         if structure.recipe == UNCHANGED:
             last = self.view.producer(value)
-            if last is None or last.domain or last.op_type not in OPERATORS:
+            if last is None or last.domain or last.op_type not in REARRANGING:
                 return False
             return self.view.through(value)[0] is not value or len(layout.source_ranks(self.view, value, "rearrange")) > 1
         node = self.look.through(value).producer
@@ -216,7 +216,7 @@ def heads(structure: Structure) -> Heads | None:
             each = [heads(alternative) for alternative in alternatives]
             return None if None in each else frozenset().union(*(one for one in each if one is not None))
         case Word(word=word, recipe=recipe) if recipe != UNCHANGED:
-            return frozenset(("", operator) for operator in layout.PRODUCERS[word] | OPERATORS)
+            return frozenset(("", operator) for operator in layout.PRODUCERS[word] | REARRANGING)
         case _:
             return None
 

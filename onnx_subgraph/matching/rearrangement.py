@@ -16,13 +16,13 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.recipe import Mismatch, Recipe, parse_recipe, solve
 from onnx_subgraph.matching.sizes import ONE, Size, as_size, shape_words, sizes
 from onnx_subgraph.matching.view import Virtual
 
-OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
 _REPETITIONS = frozenset({"Expand", "Tile", "Concat"})
-REPEATING = OPERATORS | _REPETITIONS
+REPEATING = REARRANGING | _REPETITIONS
 LONGEST = 12
 """Maximum length of a chain; exporters write two or three nodes."""
 Outcome = tuple["ir.Value | Virtual", Mapping[str, Any], tuple[ir.Node, ...]]
@@ -220,7 +220,7 @@ def rearrangements(
             return
         yield Rearrangement(source, *form, result)
         node = source.producer()
-        if node is None or node.domain or node.op_type not in OPERATORS:
+        if node is None or node.domain or node.op_type not in REARRANGING:
             return
         nodes.insert(0, node)
         source = node.inputs[0]

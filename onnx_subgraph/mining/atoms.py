@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.equalities import COMMUTATIVE, LINEAR, POWER, PRODUCTS, SUMS
+from onnx_subgraph.matching.equalities import COMMUTATIVE, LINEAR, POWER, PRODUCTS, REARRANGING, SUMS
 from onnx_subgraph.matching.expansion import expansions
 from onnx_subgraph.matching.layout import chains
-from onnx_subgraph.matching.rearrangement import OPERATORS, Axes, regrouped, steps_of
+from onnx_subgraph.matching.rearrangement import Axes, regrouped, steps_of
 from onnx_subgraph.matching.sizes import Size, sizes
 from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Operand, Parts
@@ -120,10 +120,10 @@ class _Reader:
 
     def layout(self, root: ir.Node) -> Atom | None:
         """The rearrangement that ends in a node."""
-        if root.domain or root.op_type not in OPERATORS:
+        if root.domain or root.op_type not in REARRANGING:
             return None
         best: Atom | None = None
-        for source, nodes in chains(self.view, root.outputs[0], OPERATORS | _REPEATING):
+        for source, nodes in chains(self.view, root.outputs[0], REARRANGING | _REPEATING):
             own = [n for n in nodes if self.view.through(n.outputs[0])[0] is n.outputs[0]]
             if any(n not in self.laid_out or (n is not root and not self.is_single(n.outputs[0])) for n in own):
                 break

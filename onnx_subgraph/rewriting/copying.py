@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.rearrangement import OPERATORS
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.rewriting.fragment import Fragment
 
 COPIES = frozenset({"Concat", "Expand", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose"})
@@ -27,7 +27,7 @@ def copies(fragment: Fragment) -> int:
 def _transposed(value: ir.Value) -> int:
     """The number of Transposes in the chain of layout operators that ends in `value`."""
     count, node = 0, value.producer()
-    while node is not None and not node.domain and node.op_type in (*OPERATORS, "Identity") and node.inputs[0] is not None:
+    while node is not None and not node.domain and node.op_type in (*REARRANGING, "Identity") and node.inputs[0] is not None:
         count += node.op_type == "Transpose"
         node = node.inputs[0].producer()
     return count

@@ -31,6 +31,7 @@ from onnx_subgraph.language.term import (
     Variable,
     children,
 )
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.model.element_types import tensor_type
@@ -42,7 +43,7 @@ from onnx_subgraph.rewriting.dtypes import declared, is_narrower, plainest
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.refused import Absent, Refused
 
-_REARRANGING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_PASSING_ABSENCE = REARRANGING | {"Cast", "Expand", "Identity"}
 """The result of these operators is absent where their input is absent."""
 _CHAIN = {("+", False): "Add", ("+", True): "Sub", ("*", False): "Mul", ("*", True): "Div"}
 
@@ -241,7 +242,7 @@ class Emitter:
         keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t) and not self._is_later_default(operator, k, t)]
         captured = self.rest.get(term.rest, {}) if term.rest else {}
         arguments: list[Operand] = [self._argument(a) for a in term.arguments]
-        if not operator.domain and operator.name in _REARRANGING and arguments and arguments[0] is None:
+        if not operator.domain and operator.name in _PASSING_ABSENCE and arguments and arguments[0] is None:
             return (None,)  # `Reshape(bias, [-1])` where there is no bias
         if operator == Operator("Shape") and (part := self._part(keywords)) is not None:
             return (self.fragment.sizes(self.settled(arguments[0], None), *part),)

@@ -14,8 +14,9 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.language.term import Operator, Rearrange
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.match import Binding
-from onnx_subgraph.matching.rearrangement import OPERATORS, Rearrangement, rearrangements, source_sizes
+from onnx_subgraph.matching.rearrangement import Rearrangement, rearrangements, source_sizes
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.sizes import Size
 from onnx_subgraph.rewriting.attribute import Lookup, plain, static
@@ -90,7 +91,7 @@ def _shorter(
 def _is_passing(fragment: Fragment, value: ir.Value) -> bool:
     """Whether a value of the fragment is the result of a layout operator."""
     node = value.producer()
-    return node is not None and node.op_type in OPERATORS and not node.domain and value in fragment
+    return node is not None and node.op_type in REARRANGING and not node.domain and value in fragment
 
 
 def _cost(way: Rearrangement) -> int | None:
