@@ -121,157 +121,152 @@ class Rewriter:
         """
         model = copied(base)
         cuttings: list[Cutting] = []
-        record = cuttings.append if self.recording else None
-        allowed = admits or _everywhere
-        recurrent = self._recurrent(model, allowed, record)
+        run = _Run(self, model, admits or _everywhere, cuttings.append if self.recording else None)
+        recurrent = run.recurrent()
         own = [p for p in self.patterns if not is_built_in(p.file)]
-        rewrites: list[Rewrite] = []
         skips: list[Skip] = []
         found = Found()
         flushed: tuple[Flushed, ...] = ()
-        simplified = NOTHING
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
             terms = [p for p in patterns if p.grow is None]
             is_last = patterns is self.patterns
             of_einsums = [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]
             as_written: tuple[NearMiss, ...] = ()
             if of_einsums:
-                made, not_made, found, _ = self._rounds(model, of_einsums, MOST_ROUNDS, allowed, record)
-                rewrites += made
+                not_made, found = run.rounds(of_einsums, MOST_ROUNDS)
                 skips += not_made
                 as_written = found.near_misses  # before the graph changes
             written = write_as_products(model)
-            made, not_made, found, simplified = self._stages(
-                model, terms, allowed, record, simplifying=self.simplifying and is_last
-            )
-            rewrites += made
+            not_made, found = run.stages(terms, simplifying=self.simplifying and is_last)
             skips += not_made
             if written or as_written:
                 found = found.after(as_written)
                 put_back(model)
-            if self._stops_early(skips):
-                return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
+            if run.stops_early(skips):
+                return Fused(model, tuple(run.rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
             growing = [p for p in patterns if p.grow is not None]
             near_misses = found.near_misses if growing else ()  # they describe the current graph
             if self.flushing and is_last:
                 flushed = flush(model, self.counts)
             for pattern in growing:  # after the model is simplified, because a node without effect can divide a region
-                made, not_made, grown, _ = self._rounds(model, [pattern], 1, allowed, record)
-                rewrites += made
+                not_made, grown = run.rounds([pattern], 1)
                 skips += not_made
                 near_misses = (*near_misses, *grown.near_misses)
                 found = Found(told=near_misses)
         allow_rounding(model, self.numerics, self.rounded)
-        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
+        done, told = tuple(run.rewrites), tuple(dict.fromkeys(skips))
+        return Fused(model, done, told, found, tuple(cuttings), flushed, run.simplified, recurrent)
 
-    def _simplified(self, model: ir.Model, rewrites: Sequence[Rewrite]) -> Simplified:
-        """Simplify the model, and merge what became equal among the nodes that rewrites added. Changes `model`."""
-        with self.stage("rewrite"):
-            simplified = simplify(model)
-            if simplified and rewrites:
-                eliminate_common(Outline(model), Constants(model), PATTERN, fused=frozenset(r.node for r in rewrites))
-            return simplified
 
-    def _stops_early(self, skips: Sequence[Skip]) -> bool:
-        return self.raising and any(skip.opset is not None for skip in skips)
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A model that is being rewritten, and what was done to it so far. Every method but `stops_early` changes the model.
 
-    def _recurrent(self, model: ir.Model, admits: Admits, record: Record | None) -> tuple[Recurrent, ...]:
-        """The Loops that became recurrent operators. Changes `model`."""
-        if not self.recurring:
+    admits: whether a place may be changed. record: takes the cutting of each rewrite.
+    """
+
+    settings: Rewriter
+    model: ir.Model
+    admits: Admits
+    record: Record | None
+    rewrites: list[Rewrite] = field(default_factory=list)
+    simplified: Simplified = NOTHING
+
+    def stops_early(self, skips: Sequence[Skip]) -> bool:
+        """Whether rewriting stops, because one of these replacements needs a later opset."""
+        return self.settings.raising and any(skip.opset is not None for skip in skips)
+
+    def recurrent(self) -> tuple[Recurrent, ...]:
+        """The Loops that became recurrent operators."""
+        if not self.settings.recurring:
             return ()
-        with self.stage("rewrite"):
-            if not any(node.op_type == "Loop" for graph in within(model.graph) for node in graph):
+        with self.settings.stage("rewrite"):
+            if not any(node.op_type == "Loop" for graph in within(self.model.graph) for node in graph):
                 return ()
             from onnx_subgraph.rewriting.recurrent import make_recurrent
 
-            recurrent = make_recurrent(model, self.loadability, admits, record)
+            recurrent = make_recurrent(self.model, self.settings.loadability, self.admits, self.record)
             if recurrent:
-                infer_shapes(model)
+                infer_shapes(self.model)
         return recurrent
 
-    def _stages(
-        self, model: ir.Model, patterns: Sequence[Pattern], admits: Admits, record: Record | None, *, simplifying: bool
-    ) -> tuple[list[Rewrite], list[Skip], Found, Simplified]:
-        """Run rounds of the patterns that are not late, then of those that are, until these enable nothing. Changes `model`."""
+    def stages(self, patterns: Sequence[Pattern], *, simplifying: bool) -> tuple[list[Skip], Found]:
+        """Run rounds of the patterns that are not late, then of those that are, until these enable nothing."""
         early, late = ([p for p in patterns if p.late is wanted] for wanted in (False, True))
-        rewrites: list[Rewrite] = []
         waiting: list[Skip] = []
-        simplified = NOTHING
         told: tuple[NearMiss, ...] = ()
         for _ in range(MOST_ROUNDS):
-            made, skips, found, changed = self._rounds(model, early, MOST_ROUNDS, admits, record, simplifying=simplifying)
-            rewrites += made
-            simplified += changed
-            if not late or self._stops_early(skips):
+            skips, found = self.rounds(early, MOST_ROUNDS, simplifying=simplifying)
+            if not late or self.stops_early(skips):
                 break
-            made, also, found, _ = self._rounds(model, late, MOST_ROUNDS, admits, record, earlier=found)
-            rewrites += made
+            made = len(self.rewrites)
+            also, found = self.rounds(late, MOST_ROUNDS, earlier=found)
             skips += also
-            if not made:
+            if len(self.rewrites) == made:
                 break
             waiting += filter(_waits, skips)
-            told = (*told, *found.near_misses) if self.thorough else told  # of the original graph, too
+            told = (*told, *found.near_misses) if self.settings.thorough else told  # of the original graph, too
         if told:
             found = found.after(told)
-        return rewrites, [*skips, *waiting], found, simplified
+        return [*skips, *waiting], found
 
-    def _rounds(
-        self,
-        model: ir.Model,
-        patterns: Sequence[Pattern],
-        most: int,
-        admits: Admits,
-        record: Record | None,
-        *,
-        simplifying: bool = False,
-        earlier: Found | None = None,
-    ) -> tuple[list[Rewrite], list[Skip], Found, Simplified]:
-        """Run up to `most` rounds. Changes `model`.
+    def rounds(
+        self, patterns: Sequence[Pattern], most: int, *, simplifying: bool = False, earlier: Found | None = None
+    ) -> tuple[list[Skip], Found]:
+        """Run up to `most` rounds. Returns the skips and the last result of `find`.
 
         simplifying: simplify the model when nothing is left to rewrite, and go on if that changed it. earlier: what was found of
-        other patterns in this model. Returns the rewrites, the skips, the last result of `find`, and what was simplified.
+        other patterns in this model.
         """
-        rewrites: list[Rewrite] = []
+        settings, first = self.settings, len(self.rewrites)
         waiting: list[Skip] = []
         before: tuple[NearMiss, ...] = ()
-        simplified, is_simple = NOTHING, not simplifying
+        is_simple = not simplifying
         for turn in range(most):
-            constants = Constants(model)
-            with self.stage("find"):
-                found = find(model, patterns, constants=constants, thorough=self.thorough, asked=self.asked)
-                if self.thorough and not turn:  # near misses of the original graph, which a change may hide
+            constants = Constants(self.model)
+            with settings.stage("find"):
+                found = find(self.model, patterns, constants=constants, thorough=settings.thorough, asked=settings.asked)
+                if settings.thorough and not turn:  # near misses of the original graph, which a change may hide
                     before = found.near_misses
                 if earlier is not None and found.matches:  # they must be read before the graph changes
                     before, earlier = (*earlier.near_misses, *before), None
-            with self.stage("rewrite"):
+            with settings.stage("rewrite"):
                 made, skips = apply(
-                    model,
+                    self.model,
                     (*found.matches, *found.parts),
-                    target=self.target,
-                    loadability=self.loadability,
+                    target=settings.target,
+                    loadability=settings.loadability,
                     constants=constants,
-                    costs=self.costs,
-                    excerpts=self.excerpts,
-                    admits=admits,
-                    record=record,
+                    costs=settings.costs,
+                    excerpts=settings.excerpts,
+                    admits=self.admits,
+                    record=self.record,
                 )
-            rewrites += made
-            if self._stops_early(skips):
+            self.rewrites += made
+            if self.stops_early(skips):
                 break
             if made:
                 is_simple = not simplifying
-            elif is_simple or not (changed := self._simplified(model, rewrites)):
+            elif is_simple or not (changed := self._simplify(self.rewrites[first:])):
                 break
             else:  # a removed node may have been the last other reader of an inner value
                 is_simple = True
-                simplified += changed
+                self.simplified += changed
             # Keep these skips, because the next round may not find the match again: a smaller match may replace one that needs a
             # later opset.
             waiting += filter(_waits, skips)
         if before:
             found = found.after(before)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]
-        return rewrites, [*skips, *waiting, *bounded], found if earlier is None else Found.together((earlier, found)), simplified
+        return [*skips, *waiting, *bounded], found if earlier is None else Found.together((earlier, found))
+
+    def _simplify(self, rewrites: Sequence[Rewrite]) -> Simplified:
+        """Simplify the model, and merge what became equal among the nodes that these rewrites added."""
+        with self.settings.stage("rewrite"):
+            simplified = simplify(self.model)
+            if simplified and rewrites:
+                eliminate_common(Outline(self.model), Constants(self.model), PATTERN, fused=frozenset(r.node for r in rewrites))
+            return simplified
 
 
 def _waits(skip: Skip) -> bool:
