@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 import onnx_ir as ir
@@ -192,7 +191,7 @@ def rearrangements(
     value: ir.Value,
     recipe: Recipe,
     known: Mapping[str, int | ir.SymbolicDim],
-    stand_ins: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
+    stand_ins: Mapping[ir.Value, ir.Value],
 ) -> Iterator[Rearrangement]:
     """The ways to compute `recipe` of `value`, from `value` itself and from each value it was rearranged from; nearest first.
 

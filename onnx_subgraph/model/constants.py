@@ -43,15 +43,19 @@ _GROWING = frozenset(
 )
 """Operators whose result can be much larger than their operands. They are folded only if the inferred shape bounds the result."""
 
+_MOST_RESULT = 1 << 20
+"""Maximum size in bytes of a folded result."""
+_MOST_OPERANDS = 1 << 24
+"""Maximum size in bytes of all operands of a folded node together."""
+
 
 class Constants:
     """The constants of one model. Everything is cached, so the model must not change.
 
-    limit: maximum size in bytes of a folded result. operands: maximum size in bytes of all operands of a folded node together.
     Arrays stored in the model are returned at any size; external ones are memory-mapped.
     """
 
-    def __init__(self, model: ir.Model, *, limit: int = 1 << 20, operands: int = 1 << 24) -> None:
+    def __init__(self, model: ir.Model) -> None:
         self._overridable = model.ir_version >= 4  # Before IR version 4 every initializer had to be an input, too.
         self._default_opset = model.opset_imports.get("", 1)
         self._opsets = {
@@ -59,8 +63,6 @@ class Constants:
             for function in model.functions.values()
             for graph in (function, function.graph, *function.subgraphs())
         }
-        self._limit = limit
-        self._operands = operands
         self._constant: dict[ir.Value, bool] = {}
         self._arrays: dict[ir.Value, np.ndarray | None] = {}
         self._behind: dict[ir.Value, ir.Value] = {}
@@ -184,23 +186,23 @@ class Constants:
         operands = [None if operand is None else self._arrays.get(operand) for operand in node.inputs]
         if any(array is None and operand is not None for array, operand in zip(operands, node.inputs, strict=True)):
             return None
-        if sum(array.nbytes for array in operands if array is not None) > self._operands:
+        if sum(array.nbytes for array in operands if array is not None) > _MOST_OPERANDS:
             return None
         size = _static_bytes(value)
         if size is None and node.op_type == "ConstantOfShape" and operands[0] is not None:
             size = 8 * prod(operands[0].tolist())
         if size is None and (node.op_type in _GROWING or sum(array.nbytes for array in operands if array is not None) > 4096):
             return None
-        if size is not None and size > self._limit:
+        if size is not None and size > _MOST_RESULT:
             return None
         results = fold(node, operands, self.opset(node))
         result = results[value.index() or 0] if results is not None else None
-        return result if isinstance(result, np.ndarray) and result.nbytes <= self._limit else None
+        return result if isinstance(result, np.ndarray) and result.nbytes <= _MOST_RESULT else None
 
     def _cast(self, node: ir.Node, value: ir.Value) -> np.ndarray | None:
         """CastLike of a constant; the operand that gives the type need not be constant."""
         array = None if node.inputs[0] is None else self._arrays.get(node.inputs[0])
-        if array is None or value.dtype is None or array.nbytes > self._limit or array.dtype.kind not in "fiub":
+        if array is None or value.dtype is None or array.nbytes > _MOST_RESULT or array.dtype.kind not in "fiub":
             return None
         return array.astype(value.dtype.numpy())
 

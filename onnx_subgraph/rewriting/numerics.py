@@ -33,7 +33,7 @@ def products(model: ir.Model) -> Iterator[ir.Node]:
     return (node for node in nodes if node.domain == OWN_DOMAIN and node.op_type in OPERATORS)
 
 
-def allow_rounding(model: ir.Model, numerics: str, results: Collection[str] | None = None) -> None:
+def allow_rounding(model: ir.Model, numerics: str, results: Collection[str] | None) -> None:
     """Set the attribute on products, and remove it from all others. Changes `model`.
 
     results: the result names of the products that may be rounded; None for all. For float32 no attribute is set.
