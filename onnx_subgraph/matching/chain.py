@@ -85,7 +85,8 @@ class Factorings:
                 inner = tuple([(v, power * e) for v, e in step.items])
                 other = made.combined(constant, step.constant, power)
                 more = (*scalars, *[(v, power * e) for v, e in step.scalars]) if step.scalars else scalars
-                ways.append(((*inner, *rest), done, other, more, (*nodes, *passed, *step.nodes), tolerance + step.tolerance))
+                if other is not None:
+                    ways.append(((*inner, *rest), done, other, more, (*nodes, *passed, *step.nodes), tolerance + step.tolerance))
             ways.append((rest, (*done, (item, power)), constant, scalars, nodes, tolerance))
 
     def _step(self, item: ir.Value | Virtual) -> tuple[Expansion | None, tuple[ir.Node, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import ClassVar, NamedTuple
 
 import onnx_ir as ir
@@ -43,9 +44,15 @@ class Expansions:
         self._view = view
         self.of = remembered(self._of)
 
-    def combined(self, constant: float, number: float, power: float) -> float:
-        """The constant of a sum or product with one more number, which has this sign or exponent."""
-        return constant * number**power if self.is_product else constant + power * number
+    def combined(self, constant: float, number: float, power: float) -> float | None:
+        """The constant with one more number, which has this sign or exponent; None for a factor that no float can hold."""
+        if not self.is_product:
+            return constant + power * number
+        try:
+            product = constant * number**power
+        except (OverflowError, ZeroDivisionError):
+            return None
+        return product if product and isfinite(product) else None
 
     def may_expand(self, step: Expansion, power: float) -> bool:
         """Whether (a * b) ** p may become a ** p * b ** p: for integer p. But (a ** 2) ** 0.5 is not a."""
@@ -78,10 +85,11 @@ class Expansions:
         for position, (value, power) in enumerate(items):
             number = self._view.scalar(value)
             others = operands[:position] + operands[position + 1 :]
-            if number is None or not _rank_safe(number, others) or (self.is_product and number.number == 0):
+            made = None if number is None else self.combined(constant, number.number, power)
+            if number is None or made is None or not _rank_safe(number, others):
                 kept.append((value, power))
                 continue
-            constant = self.combined(constant, number.number, power)
+            constant = made
             tolerance += number.tolerance
             scalars.append((value, power))
         return Expansion((node,), tuple(kept), constant, tuple(scalars), tolerance)

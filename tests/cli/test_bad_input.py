@@ -289,7 +289,7 @@ def test_a_full_disk_leaves_nothing(gelu: Path, tmp_path_factory: pytest.TempPat
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); sys.exit(main(sys.argv[1:]))"
     )
     with untouched(gelu.parent):
-        command = [sys.executable, "-c", code, "fuse", str(gelu), *options]
+        command = [sys.executable, "-B", "-c", code, "fuse", str(gelu), *options]  # -B: compiled modules are files, too
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)})
     assert (done.returncode, done.stdout) == (2, "")
     assert "File too large" in done.stderr

@@ -715,3 +715,21 @@ def _grouped(scale: str, sizes: str, factors: str) -> str:
           y = Add(s, c)
         }}
     """
+
+
+# Factors that no float can hold
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "d = Div(x, tiny) s = Sigmoid(d) y = Mul(d, s)",
+        "p = Mul(x, large) q = Mul(p, p) r = Mul(q, p) s = Sigmoid(r) y = Mul(r, s)",
+        "d = Div(tiny, x) e = Div(d, tiny) s = Sigmoid(e) y = Mul(e, s)",
+    ],
+)
+def test_a_factor_beyond_the_range_of_floats_is_no_constant(fused: Any, body: str) -> None:
+    """The reciprocal of a subnormal number is infinite, and so is a power of a large one."""
+    constants = "double tiny = {1e-310}, double large = {1e200}"
+    model = fused(f"agraph (double[2, 4] x) => (double[2, 4] y) <{constants}> {{ {body} }}")
+    model.agrees(x=np.full((2, 4), 1e-305))
