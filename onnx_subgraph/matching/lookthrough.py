@@ -83,6 +83,6 @@ def guarded(view: View, where: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node,
 
 
 def is_float_cast(node: ir.Node) -> bool:
-    """Whether a Cast converts one float type to another. A Cast that was removed since has no inputs."""
-    value = next(iter(node.inputs), None)
+    """Whether a Cast converts one float type to another."""
+    value = node.inputs[0]
     return value is not None and value.dtype in FLOATS and node.outputs[0].dtype in FLOATS

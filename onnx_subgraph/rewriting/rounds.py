@@ -139,11 +139,11 @@ class Rewriter:
             written = write_as_products(model)
             not_made, found = run.stages(terms, simplifying=self.simplifying and is_last)
             skips += not_made
+            if run.stops_early(skips):  # the graph has changed since the last search, so near misses can't be told
+                return Fused(model, tuple(run.rewrites), tuple(dict.fromkeys(skips)), Found(), partial=True)
             if written or as_written:
                 found = found.after(as_written)
                 put_back(model)
-            if run.stops_early(skips):
-                return Fused(model, tuple(run.rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
             growing = [p for p in patterns if p.grow is not None]
             near_misses = found.near_misses if growing else ()  # they describe the current graph
             if self.flushing and is_last:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.matching import find as find_module
 from onnx_subgraph.rewriting import rounds
 from tests.verification.planted import LATE, layers, patterns
 
@@ -118,3 +119,24 @@ def test_a_later_opset_that_does_not_help_is_no_reason(tmp_path: Path) -> None:
     (skip,) = result.skipped
     assert skip.reason.startswith("at opset 23, the shape of the result y can't be shown to be the same: [Max(A, B),4,S,8]")
     assert "opset" not in skip.change
+
+
+def test_no_reasons_are_sought_at_an_abandoned_opset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its graph has changed since the search: a reason could name a node that was removed. Einsums are written back there."""
+    explored, opsets = find_module.explored, list[int]()
+
+    def noted(miss: Any, explorers: Any) -> Any:
+        opsets.append(miss.view.graph.opset_imports[""])
+        return explored(miss, explorers)
+
+    monkeypatch.setattr(find_module, "explored", noted)
+    inputs = "float[batch, 1, length, length] mask"
+    text = ATTENTION.format(opset=14).replace(inputs, f"{inputs}, float[batch, h, w, 4] image, float[h, k, 4] table")
+    text = text.replace("=> (float[batch, length, 32] y)", "=> (float[batch, length, 32] y, z)")
+    text = text.replace(
+        "y = Reshape(back, join)", 'y = Reshape(back, join) z = Einsum<equation = "bhwc,hkc->bhwk">(image, table)'
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(dry_run=True, verify=False))
+    assert result.opset_after == 23 and result.near_misses
+    assert set(opsets) == {23}
