@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.defaults import allows_defaults
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.nested import has_bodies
 from onnx_subgraph.model.shapes import SHAPE_DATA
@@ -56,7 +57,7 @@ class Constants:
     """
 
     def __init__(self, model: ir.Model) -> None:
-        self._overridable = model.ir_version >= 4  # Before IR version 4 every initializer had to be an input, too.
+        self._overridable = allows_defaults(model)
         self._default_opset = model.opset_imports.get("", 1)
         self._opsets = {
             id(graph): function.opset_imports.get("", self._default_opset)

@@ -166,7 +166,7 @@ def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 def _after_reshape(context: ShapeInferenceContext, node: ir.Node) -> None:
     """No shape where the number of elements would change: such a node does not run, and nothing behind it is known."""
-    shape_arithmetic.after_one_hot(context, node)
+    shape_arithmetic.repeats_of_one_axis(context, node)
     source, result = node.inputs[0], node.outputs[0]
     if source is None or source.shape is None or result.shape is None:
         return

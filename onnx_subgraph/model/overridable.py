@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_subgraph.model import shapes
+from onnx_subgraph.model.defaults import with_default
+from onnx_subgraph.model.shapes import DECLARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +24,15 @@ class Overridable:
 
 def overridable(model: ir.Model) -> Overridable:
     """Find the initializers that a run can override."""
-    found = shapes.overridable(model)
+    found = with_default(model)
     readers = {user for value in found for user, _ in value.uses()}
     return Overridable(tuple(str(value.name) for value in found), len(readers))
 
 
 def make_constant(model: ir.Model) -> tuple[str, ...]:
     """Remove overridable initializers from the inputs. Returns their names. Changes `model`."""
-    found = shapes.overridable(model)
+    found = with_default(model)
     for value in found:
         model.graph.inputs.remove(value)
-        value.meta[shapes.DECLARED] = (None, None)  # The file's declaration was for the input.
+        value.meta[DECLARED] = (None, None)  # The file's declaration was for the input.
     return tuple(str(value.name) for value in found)

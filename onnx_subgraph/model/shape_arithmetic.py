@@ -117,8 +117,8 @@ def after_reduce_prod(context: ShapeInferenceContext, node: ir.Node) -> None:
         context.set_symbolic_value(result, [dim_of(sympy.prod(factors))])
 
 
-def after_one_hot(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Reshape of a OneHot with one index into a vector: the value of that index among those of the others."""
+def repeats_of_one_axis(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """The elements of a Reshape of a OneHot that has one index: at this index the second value, elsewhere the first."""
     hot = None if node.inputs[0] is None else node.inputs[0].producer()
     result = node.outputs[0]
     if hot is None or hot.domain or hot.op_type != "OneHot" or result.shape is None or len(result.shape) != 1:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import onnx_ir as ir
 
 from onnx_subgraph.model import dimension_names
+from onnx_subgraph.model.defaults import with_default
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.dimensions import same_expression
 from onnx_subgraph.model.gaps import PROBLEM
@@ -59,8 +60,8 @@ def infer_shapes(model: ir.Model) -> None:
 
 @contextmanager
 def _without_defaults(model: ir.Model) -> Iterator[None]:
-    """Within the block initializers that a run can override have no value, so that no shape or size follows from it."""
-    defaults = {value: value.const_value for value in overridable(model)}
+    """Within the block the defaults of inputs are hidden, so that no shape follows from one."""
+    defaults = {value: value.const_value for value in with_default(model)}
     for value in defaults:
         value.const_value = None
     try:
@@ -68,11 +69,6 @@ def _without_defaults(model: ir.Model) -> Iterator[None]:
     finally:
         for value, tensor in defaults.items():
             value.const_value = tensor
-
-
-def overridable(model: ir.Model) -> list[ir.Value]:
-    """The initializers that are also inputs. Before IR version 4 every initializer had to be one, and was constant."""
-    return [value for value in model.graph.inputs if value.is_initializer()] if model.ir_version >= 4 else []
 
 
 def _shape_constants(model: ir.Model) -> None:

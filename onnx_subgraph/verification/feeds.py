@@ -19,6 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.model.defaults import with_default
 from onnx_subgraph.verification.ranges import Purpose, purpose
 from onnx_subgraph.verification.sizes import dimension, known, resolve, shape_of
 
@@ -30,9 +31,6 @@ Feeds = dict[str, Any]
 
 MAX_OVERRIDE = 1 << 22
 """Overridable initializers with more elements keep their default, because old exporters declare every weight as overridable."""
-
-_IR_VERSION_OF_OVERRIDES = 4
-"""Before this version initializers had to be inputs, and onnxruntime treats them as constants."""
 
 
 def required_inputs(model: ir.Model) -> list[ir.Value]:
@@ -68,11 +66,10 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feed
             feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng) for _ in range(2)]
         else:
             feeds[str(value.name)] = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng)
-    if seed % 2 and model.ir_version >= _IR_VERSION_OF_OVERRIDES:
-        for value in model.graph.inputs:
-            if value.is_initializer() and value.const_value is not None and value.const_value.size <= MAX_OVERRIDE:
-                rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
-                feeds |= _override(value, rng)
+    for value in with_default(model) if seed % 2 else ():
+        if value.const_value is not None and value.const_value.size <= MAX_OVERRIDE:
+            rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
+            feeds |= _override(value, rng)
     return feeds
 
 

@@ -47,10 +47,8 @@ FOLDED = 2.0
 """Allowed error for folded weights of a narrow dtype, which are rounded once more; in ulps of the largest value."""
 SMALLEST = 2.0**-10
 """The gain of smaller results of a narrow dtype is not checked: their roundings are larger than a unit in the last place."""
-
-
 MOST_NAMED = 4
-"""How many of the values are named on which a replacement does not run."""
+"""The most values that are named where a replacement does not run on them."""
 
 
 @dataclass(frozen=True, slots=True)

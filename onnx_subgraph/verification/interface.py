@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.defaults import allows_defaults
 from onnx_subgraph.verification.verdict import Run
-
-_IR_VERSION_OF_OVERRIDES = 4
 
 
 def interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, ...]:
@@ -30,12 +29,9 @@ def interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, .
 
 
 def _inputs(reference: ir.Model, candidate: ir.Model) -> Sequence[ir.Value]:
-    """The inputs that a candidate must have.
-
-    Before IR version 4 initializers had to be inputs, and a run could not override them.
-    """
+    """The inputs that a candidate must have. Of a model without defaults, it may have left out inputs that are initializers."""
     kept = {value.name for value in candidate.graph.inputs}
-    constant = reference.ir_version < _IR_VERSION_OF_OVERRIDES
+    constant = not allows_defaults(reference)
     return [value for value in reference.graph.inputs if not (constant and value.is_initializer() and value.name not in kept)]
 
 

@@ -161,9 +161,10 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
 
 
 def with_ones(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], sizes: Sizes) -> Iterator[Sizes]:
-    """The sizes with 1 for every other dimension of a role, then for the others, for roles that several inputs have.
+    """The sizes with 1 for the dimensions of some inputs, then for those of the others. Inputs take turns for each role.
 
-    A size of 1 broadcasts. So a rewrite that takes the dimensions of two inputs for equal shows where one of them is 1.
+    A size of 1 broadcasts. So a rewrite that takes the dimensions of two inputs for equal shows where one of them is 1. A role
+    that only one input has keeps its sizes.
     """
     fixed = fixed_by(inputs, shapes)
     roles = {name: role for name, role in symbols(inputs).items() if name not in fixed}
