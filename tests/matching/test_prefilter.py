@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -62,6 +63,18 @@ def test_an_answer_does_not_depend_on_what_was_asked_before(name: str, seed: int
         alone = fresh(made).assignable(chain)
         assert all(alone(value) == found for (other, value), found in together.items() if other is chain)
     assert any(together.values())
+
+
+@pytest.mark.parametrize(
+    "body", ["p = Mul(x, large) y = Mul(p, large)", "p = Div(x, tiny) y = Neg(p)", "p = Mul(x, small) y = Mul(p, p)"]
+)
+def test_every_constant_of_a_product_is_a_finite_number(body: str) -> None:
+    constants = "double large = {1e200}, double tiny = {1e-310}, double small = {1e-200}"
+    made = model(body, inputs="double[N, 8] x", constants=constants)
+    view = View(made.graph, Constants(made), dict(made.graph.opset_imports), made.graph)
+    products = Factorings(LookThrough.of(view, casts=False, guards=False), is_product=True)
+    found = products(made.graph.outputs[0], 4)
+    assert found and all(factoring.constant and math.isfinite(factoring.constant) for factoring in found)
 
 
 @pytest.fixture

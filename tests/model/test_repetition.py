@@ -50,6 +50,7 @@ CASES = {
     "pairs joined to what are not": (f"{REPEATED} y = Concat <axis = -1> (p, a)", None, None),
     "pairs joined along another axis": (f"{REPEATED} y = Concat <axis = 1> (p, p)", None, None),
     "pairs joined behind a single element": (f"{REPEATED} y = Concat <axis = -1> (single, p, single)", None, None),
+    "halves joined to other halves": (f"{JOINED} e = Concat <axis = 2> (b, b) y = Concat <axis = -1> (d, e)", None, None),
     "pairs of two values": (
         "u = Unsqueeze (a, last) v = Unsqueeze (b, last) e = Concat <axis = 3> (u, v) y = Reshape (e, flat)",
         None,

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.matching.find import find
 from tests.rewriting.stage import applied, by_hand, pattern, read, run
 
 GELU = pattern(
@@ -89,6 +90,17 @@ def test_arithmetic_that_only_the_match_reads_is_removed_with_it() -> None:
     assert [n.op_type for n in model.graph] == ["Relu", "Neg"]
     assert rewrites[0].replaces == ("a", "s", "n", "t", "b", "y")
     assert not model.graph.initializers, "what only the dead arithmetic read goes as well"
+
+
+def test_a_node_whose_result_the_replacement_reads_does_not_die_with_the_match() -> None:
+    """The match alone reads z, but so does its replacement. Then the inner value t, which z needs, has a reader that stays."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x) => (float[N, 4] y) { t = Tanh(x) z = Neg(t) y = Mul(t, z) }"""
+    product = pattern("y = Tanh(x) * z", example='{x, z: "float32[2, 8]"}', onnxruntime="y = Sin(x) * z")
+    model = read(text)
+    assert not find(model, [product]).matches
+    rewrites, (skip,) = applied(model, by_hand(model, product, "t y", x="x", z="z", y="y"))
+    assert not rewrites and skip.reason == "the inner value t is also used by Neg"
 
 
 def test_a_node_that_was_unread_before_stays() -> None:

@@ -192,6 +192,11 @@ def test_a_message_without_sizes_changes_nothing(tmp_path: Path) -> None:
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
 
+def test_equal_sizes_are_a_sign_of_a_fit_but_ones_are_not() -> None:
+    assert broadcast((2, 8, 8), (8, 8)) == 2 and broadcast((2, 1, 1), (1, 1), ()) == 0
+    assert broadcast((8,), (1,)) == 0 and broadcast((8,), (7,)) is None
+
+
 @given(SIZES, SIZES)
 def test_arrays_fit_exactly_when_numpy_broadcasts_them(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     import numpy as np
