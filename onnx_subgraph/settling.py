@@ -99,7 +99,7 @@ def _by_sites(
 
 
 def _as_it_was(settled: Settled[Fused], opset: int | None) -> Settled[Fused]:
-    """With a verdict that needs no run, where every rewrite was undone: the file is the original."""
+    """The result. If every rewrite was undone, the file is the original, and is equivalent without a run."""
     unchanged = not settled.fused.is_changed and settled.fused.opset == opset
     return replace(settled, verdict=UNCHANGED) if unchanged and settled.verdict.verdict == "not-run" else settled
 
