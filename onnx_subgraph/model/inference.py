@@ -11,11 +11,11 @@ import math
 
 import numpy as np
 import onnx_ir as ir
-import sympy
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
 
 from onnx_subgraph.model import symbolic
-from onnx_subgraph.model.broadcasting import Dim, expression_of
+from onnx_subgraph.model.axis_sizes import simplify_sizes
+from onnx_subgraph.model.broadcasting import Dim
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.gaps import PROBLEM
@@ -87,9 +87,11 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
         (_join if _is_long_join(node) else rule)(context, node)
     except Exception as error:  # A rule may fail on an odd node; the other nodes are still worth inferring.
         node.meta[PROBLEM] = f"{type(error).__name__}: {error}"
-    for output, shape in zip(node.outputs, declared, strict=True):
+    for output in node.outputs:
         _shorten(context, output)
-        output.shape = _merged(context, _with_numbers(output.shape), shape)
+    simplify_sizes(context, node)
+    for output, shape in zip(node.outputs, declared, strict=True):
+        output.shape = _merged(context, output.shape, shape)
     _fold(context, node)
 
 
@@ -147,32 +149,6 @@ def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 def _size(shape: ir.Shape) -> int:
     return math.prod(shape.numpy())
-
-
-def _with_numbers(shape: ir.Shape | None) -> ir.Shape | None:
-    """The shape with constant expressions as numbers (`SymbolicDim("3")`), and exact quotients cancelled."""
-    if shape is None or not any(not isinstance(dim, int) and not (dim.value or "x").isidentifier() for dim in shape):
-        return shape
-    return ir.Shape([_plain(dim) for dim in shape])
-
-
-def _plain(dim: Dim) -> Dim:
-    if isinstance(dim, int) or dim.value is None:
-        return dim
-    if dim.value.isdecimal():
-        return int(dim.value)
-    return _cancelled(dim.value) if dim.value.startswith("floor(") else dim
-
-
-@functools.cache
-def _cancelled(text: str) -> ir.SymbolicDim:
-    """Cancel an exact quotient, which needs no rounding: floor(12*batch*seq/seq) gives 12*batch."""
-    dim = ir.SymbolicDim(text)
-    expression = expression_of(dim)
-    if expression is None or expression.func is not sympy.floor:
-        return dim
-    quotient = sympy.cancel(expression.args[0])
-    return ir.SymbolicDim(quotient) if quotient.is_integer else dim
 
 
 def _merged(context: ShapeInferenceContext, inferred: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes, registry
 
+from onnx_subgraph.model.axis_sizes import _floored
 from onnx_subgraph.model.broadcasting import broadcast_dim
 from onnx_subgraph.model.gaps import gaps
 from onnx_subgraph.model.inference import _guarded
@@ -106,6 +107,59 @@ def test_lengths_after_many_convolutions_are_told_apart_without_simplifying(monk
         length, longer = f"floor(({length} - 3)/{stride}) + 1", f"floor(({longer} - 2)/{stride}) + 1"
     assert not same_dim(ir.SymbolicDim(length), ir.SymbolicDim(f"Min({length}, {longer})"))
     assert same_dim(ir.SymbolicDim(f"{length} + b"), ir.SymbolicDim(f"b + {length}"))
+
+
+@given(*[st.integers(1, 7)] * 3, *[st.integers(-5, 5)] * 3, st.integers(1, 200))
+def test_joined_floors_hold_for_every_size(first: int, second: int, third: int, a: int, b: int, c: int, n: int) -> None:
+    """Law: a size has the same value after its floors are joined. Lengths after strided convolutions keep one floor."""
+    written = f"floor((floor((floor((n + {a})/{first}) + {b})/{second}) + {c})/{third})"
+    joined = _floored(written)
+    assert joined.evaluate({"n": n}) == ((((n + a) // first) + b) // second + c) // third
+    assert str(joined.value).count("floor") <= 1
+
+
+FRAMES = """{
+    h = MaxPool<kernel_shape = [4], strides = [5]>(x)
+    k = MaxPool<kernel_shape = [3], strides = [2]>(h)
+    z = MaxPool<kernel_shape = [2], strides = [2]>(k)
+    size = Shape<start = 2, end = 3>(z)
+    axis = Constant<value_ints = [0]>()
+    count = Squeeze(size, axis)
+    zero = Constant<value_int = 0>()
+    one = Constant<value_int = 1>()
+    y = Range(zero, count, one)
+}"""
+
+
+def test_frames_of_a_sound_have_one_size() -> None:
+    """wav2vec2 by torch's second exporter: a signal through strided convolutions, and its frames counted by Range for a mask."""
+    model = inferred(FRAMES, inputs="float[batch, 4, samples] x")
+    (_, _, frames) = shape(model, "z")
+    assert isinstance(frames, str) and frames.count("floor") == 1
+    assert shape(model, "y") == [frames]
+
+
+def test_a_size_known_in_one_branch_says_nothing_about_the_other() -> None:
+    """Only one of two branches runs. What is the size of an axis in one may be negative in the other."""
+    model = inferred(
+        """{
+        y = If (c) <
+            then_branch = one () => (float[batch, 4, p] u) { u = MaxPool<kernel_shape = [6]>(x) },
+            else_branch = other () => (int64[q] v) {
+                size = Shape<start = 2, end = 3>(x)
+                axis = Constant<value_ints = [0]>()
+                all = Squeeze(size, axis)
+                five = Constant<value_int = 5>()
+                count = Sub(all, five)
+                zero = Constant<value_int = 0>()
+                step = Constant<value_int = 1>()
+                v = Range(zero, count, step)
+            }>
+    }""",
+        inputs="float[batch, 4, seq] x, bool c",
+    )
+    assert shape(model, "u")[2] == "seq - 5"
+    assert shape(model, "v") == ["Max(0, seq - 5)"]
 
 
 def test_two_symbols_do_not_broadcast_to_the_first() -> None:
