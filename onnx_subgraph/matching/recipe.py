@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 
 from onnx_subgraph.matching.sizes import ONE, Size, word_of
 
@@ -65,7 +66,11 @@ def solve(equations: Iterable[tuple[tuple[str, ...], Size]], known: Mapping[str,
 
 def _unsolved(names: tuple[str, ...], size: Size, known: Mapping[str, Size]) -> Mismatch:
     """A mismatch: the size of an axis contradicts the sizes of its parts."""
-    said = ", ".join(f"{name} is {word_of(known[name])}" for name in names if name in known)
-    axis = names[0] if len(names) == 1 else f"({' '.join(names)})"
-    change = "write the sizes of the Reshape as constants, or fix those of the inputs" if size.symbols else ""
-    return Mismatch(f"an axis {axis}, where {said}" if said else f"an axis {axis}", f"size {word_of(size)}", change)
+    parts = [name for name in names if name in known]
+    axis = f"axis {names[0]}" if len(names) == 1 else f"axis ({' '.join(names)})" if names else "axis of size 1"
+    where = f", where {', '.join(f'{name} is {word_of(known[name])}' for name in parts)}" if parts else ""
+    wanted = word_of(prod((known[name] for name in parts), start=ONE))
+    change = f"let its size be {wanted if len(parts) == len(names) else f'a multiple of {wanted}'}"
+    if size.symbols or wanted == "?":
+        change = "write the sizes of the Reshape as constants, or fix those of the inputs"
+    return Mismatch(f"an {axis}{where}", f"size {word_of(size)}", change)

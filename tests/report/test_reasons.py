@@ -48,7 +48,7 @@ def first_reason(case: dict[str, Any], folder: Path) -> str:
     options = {"target": "function" if library.get(case["pattern"]).grow else "onnxruntime", **case.get("options", {})}
     lists = {key: tuple(value) for key, value in options.items() if isinstance(value, list)}
     result = explaining.explain(path, library, Options(only=(case["pattern"],), **{**options, **lists}))
-    console = Console(width=200, record=True, file=StringIO())
+    console = Console(width=200, record=True, markup=False, file=StringIO())
     console.print(
         text.explanation(asked(unfused(about(result, pattern=case["pattern"])), library.get(case["pattern"]))), soft_wrap=False
     )
