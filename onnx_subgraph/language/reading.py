@@ -40,8 +40,8 @@ REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses", "formerly")
 """The keys of a pattern of regions."""
 BODY_KEYS = ("id", "summary", "bodies", "keeps", "fuses", "formerly")
 """The keys of a pattern of function bodies."""
-ASSUMPTIONS = ("finite",)
-"""What a pattern may assume; the report shows it."""
+ASSUMPTIONS = ("finite", "nonempty", "nonnegative", "nonzero")
+"""What a pattern may assume of the data; the report shows it."""
 
 _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 

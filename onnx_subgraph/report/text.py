@@ -21,9 +21,9 @@ from onnx_subgraph.report.reasons import Reasons, reasons
 from onnx_subgraph.report.table import Rows, grid
 from onnx_subgraph.report.verdicts import verdict_text
 from onnx_subgraph.report.wording import (
-    ASSUMED,
     FOLDED,
     UNNAMED,
+    assumption,
     changes,
     count,
     engines,
@@ -226,8 +226,8 @@ def _outputs(runs: Sequence[Run]) -> Rows:
 
 def _fused(groups: Sequence[grouping.Fusion]) -> list[RenderableType]:
     """The table of fusions, and below it a legend of its words."""
-    assumed = sorted(frozenset[str]().union(*(group.assumes for group in groups)))
-    legend = [f"assuming {name}: {ASSUMED[name]}" for name in assumed]
+    assuming = {group.pattern: group.assumes for group in groups if group.assumes}
+    legend = [f"{pattern} assumes {assumption(names)}; this was not checked" for pattern, names in assuming.items()]
     if any(group.added > group.removed for group in groups):
         legend.append("more nodes than before: they bring operands into the form that the fused operator takes")
     return [_fusions(groups), *(Text(line, "dim") for line in legend)]
@@ -237,8 +237,6 @@ def _fusions(groups: Sequence[grouping.Fusion]) -> Rows:
     table = Rows("pattern", "operator", "count", "nodes", "first node", head=4, right=("count",))
     for group in groups:
         into = (group.op or FOLDED) + (" (function)" if group.body else "")
-        if group.assumes:
-            into += f" assuming {', '.join(sorted(group.assumes))}"
         first = group.sites[0]
         place = first.node or next(filter(None, first.replaces), UNNAMED)
         table.add(group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", place)

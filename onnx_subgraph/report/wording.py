@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.backends.names import names_in
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from onnx_subgraph.verification.verdict import Coverage, Placement, Run, Verdict
 
 UNNAMED = "(a node without a name)"
-ASSUMED = {"finite": "the result is the same where no value is NaN or infinite; this was not checked"}
+ASSUMED = {
+    "finite": "no value is NaN or infinite",
+    "nonempty": "no batch or length is 0, which the kernel rejects",
+    "nonnegative": "no index is negative, which the kernel rejects",
+    "nonzero": "no norm is 0, or below the bound of the original",
+}
 """The meaning of each assumption of a pattern."""
 FOLDED = "(none)"
 """The result of a match without a new operator: a constant, or an existing value."""
@@ -37,6 +42,11 @@ def count(number: int, noun: str) -> str:
     """`3 nodes`, `1 node`, `2 matches`."""
     plural = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
+
+
+def assumption(names: Iterable[str]) -> str:
+    """What a pattern assumes of the data, as a clause."""
+    return ", and ".join(f"that {ASSUMED[name]}" for name in sorted(names))
 
 
 def timed(bench: Bench) -> list[str]:

@@ -204,7 +204,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         node=head.name or "" if head else "",
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),
-        assumes=match.pattern.assumes,
+        assumes=_assumed(match),
         body=head is not None and head.op_identifier() in outline.model.functions,
         attributes=_scalars(head) if head is not None else (),
         root=root,
@@ -212,6 +212,13 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         lowering=planned.lowering,
     )
     return rewrite, nodes
+
+
+def _assumed(match: Match) -> frozenset[str]:
+    """What the pattern assumes of the data; where no dimension of the match is free, none can be 0."""
+    values = [value for value in match.bindings.values() if isinstance(value, ir.Value)]
+    free = any(value.shape is None or value.shape.is_dynamic() for value in values)
+    return match.pattern.assumes if free else match.pattern.assumes - {"nonempty"}
 
 
 def _excerpt(nodes: Sequence[ir.Node], site: Site) -> Excerpt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,3 +21,12 @@ def test_far_larger_elements_are_a_part_of_their_own() -> None:
     exact = np.array([1.0, -2.0, 0.0, 3.0, -1e9])
     usual, large = accuracy.parts_by_size(exact, np.isfinite(exact))
     assert usual.tolist() == [True, True, True, True, False] and large.tolist() == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("kind", [object, np.str_])
+def test_text_is_compared_for_equality(kind: type) -> None:
+    """The text of a number may have more digits in float64. So the fused output is compared with the unfused one."""
+    fused, exact = np.array(["0.1", "b"], kind), np.array(["0.1000", "b"], kind)
+    assert accuracy.accuracy(fused, fused.copy(), exact).holds
+    assert not accuracy.accuracy(fused, None, exact).holds
+    assert not accuracy.accuracy(fused, np.array(["0.2", "b"], kind), exact).holds
