@@ -127,7 +127,12 @@ class Isolated(Backend):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "ONNX_SUBGRAPH_SESSION": "0"}
         environment.pop("ONNX_SUBGRAPH_BACKEND", None)
         command = [sys.executable, "-m", "onnx_subgraph.engine.worker", self.name, *map(str, self._libraries)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        if self._process is not None:
+            _close(self._process)
+        # A process group of its own, so that what the backend starts ends with it.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
         self._started += 1
         weakref.finalize(self, _close, self._process)
         assert self._process.stdout is not None
@@ -152,10 +157,13 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
+    """End the process and everything that it started; once, because its number may be another's later."""
+    assert process.stdin is not None and process.stdout is not None
+    if process.stdin.closed:
+        return
+    with contextlib.suppress(OSError):  # it ended, and nothing of its group is left
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):  # unsent data
-            if pipe is not None:
-                pipe.close()
+            pipe.close()

@@ -6,7 +6,6 @@ spinning, so that the next model has the processor to itself.
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from onnx_subgraph import custom_ops, kernels
+from onnx_subgraph.backends.openvino.loading import load
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphError, UsageError
 from onnx_subgraph.verification.sessions import (
@@ -130,7 +130,7 @@ def _in_openvino(model: Path, runtime: str, setting: Setting) -> _Made:
 
 def _openvino() -> Any:
     try:
-        return importlib.import_module("openvino")
+        return load()
     except ImportError as error:
         hint = "pip install 'onnx-subgraph[openvino]'"
         raise UsageError(f"the runtime openvino needs the package openvino: {error}", hint=hint) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -97,3 +99,13 @@ def test_a_precision_is_an_option_and_each_has_its_own_compiled_regions() -> Non
 def test_a_device_that_is_not_here_is_an_error(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         find_backend(name)
+
+
+def test_openvino_sends_no_telemetry() -> None:
+    """On import it forks a process that sends a usage event, and that may hang where threads run."""
+    program = "import sys\nfrom onnx_subgraph.backends.registry import find_backend\nfind_backend('openvino')\n"
+    program += (
+        "from openvino.tools.ovc import telemetry_utils\nprint(telemetry_utils.tm.__name__, 'openvino_telemetry' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "openvino.tools.ovc.telemetry_stub False\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -28,11 +30,11 @@ from tests.engine.backends import fails, feed, region
 from tests.partitioning.models import SAMPLES
 
 BACKEND = """
-import os, signal, sys, time
+import os, pathlib, signal, subprocess, sys, time
 from onnx_subgraph.backends.reference import Reference
 
 class Mortal(Reference):
-    \"\"\"It ends its process when it meets a batch of thirteen, hangs at fourteen, raises at fifteen, and always prints.\"\"\"
+    \"\"\"It ends its process when it meets a batch of thirteen, hangs at fourteen, raises at fifteen, starts a process at sixteen, and always prints.\"\"\"
 
     name = "mortal"
     specializes = True
@@ -51,6 +53,9 @@ class Mortal(Reference):
                 time.sleep(60)
             case 15:
                 raise ValueError("fifteen is too many")
+            case 16:
+                child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+                pathlib.Path(os.environ["CHILD"]).write_text(str(child.pid))
         return super().run(compiled, inputs)
 
 class Abrupt(Reference):
@@ -132,6 +137,26 @@ def test_a_run_that_hangs_is_ended_with_its_process() -> None:
     with pytest.raises(TimeoutError, match=r"it took more than 0.5 s and was ended"):
         backend.run(compiled, feed(14))
     assert right(backend.run(compiled, feed(2)), 2)  # in a new process
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_what_a_backend_starts_ends_with_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would hold our standard error open, and `program | cat` would wait for it."""
+    monkeypatch.setenv("CHILD", str(tmp_path / "child"))
+    backend = Isolated("mortal")
+    backend.run(backend.compile(region(), (("float32", (16, 4)),)), feed(16))
+    child = int((tmp_path / "child").read_text())
+    os.kill(child, 0)  # it runs
+    isolated._close(backend._process)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{child}/stat").read_text().split()[2] == "Z":
+                return  # ended; nobody has asked for its exit code yet
+            os.kill(child, 0)
+        except OSError:
+            return
+    raise AssertionError("it still runs")
 
 
 def test_an_interrupted_run_leaves_no_answer_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:

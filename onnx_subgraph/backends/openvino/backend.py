@@ -14,6 +14,7 @@ import numpy as np
 
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, plain_array
+from onnx_subgraph.backends.openvino.loading import load
 from onnx_subgraph.backends.single import SingleNode
 from onnx_subgraph.errors import UsageError
 
@@ -52,7 +53,7 @@ class OpenVino(Backend):
 
     def __init__(self, device: str = "CPU", config: dict[str, Any] | None = None) -> None:
         try:
-            import openvino
+            openvino = load()
         except ImportError as error:
             raise UsageError(
                 f"backend openvino needs the package openvino: {error}", hint="pip install 'onnx-subgraph[openvino]'"
