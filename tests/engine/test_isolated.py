@@ -34,7 +34,7 @@ import os, pathlib, signal, subprocess, sys, time
 from onnx_subgraph.backends.reference import Reference
 
 class Mortal(Reference):
-    \"\"\"It ends its process when it meets a batch of thirteen, hangs at fourteen, raises at fifteen, starts a process at sixteen, and always prints.\"\"\"
+    \"\"\"At batches from 13 on it ends its process, hangs, raises, or starts another process. It always prints.\"\"\"
 
     name = "mortal"
     specializes = True
