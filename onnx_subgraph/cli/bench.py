@@ -11,6 +11,7 @@ import click
 
 from onnx_subgraph.cli.models import Models, model_argument
 from onnx_subgraph.cli.options import (
+    Finite,
     dimension_size,
     feeds_file,
     input_shape,
@@ -49,9 +50,7 @@ if TYPE_CHECKING:
     show_default="what the runtime takes by itself",
     help="Threads of each session.",
 )
-@click.option(
-    "--budget", type=click.FloatRange(min=0), default=10.0, metavar="SECONDS", help="The time to run all models, in total."
-)
+@click.option("--budget", type=Finite(min=0), default=10.0, metavar="SECONDS", help="The time to run all models, in total.")
 @click.option(
     "--dim",
     "sizes",
@@ -75,7 +74,7 @@ if TYPE_CHECKING:
 @click.option("--profile", is_flag=True, help="Show where the time goes, by operator and by module, and what no pattern covers.")
 @click.option(
     "--max-ratio",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     metavar="X",
     help="Exit with 1 if a CANDIDATE takes more than X times as long as MODEL.",
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,15 @@ import click
 from onnx_subgraph.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Finite(click.FloatRange):
+    """A number in a range that is neither NaN nor infinite; NaN is in no range, but passes every comparison."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Reports a usage error for any other text."""
+        number: float = super().convert(value, param, ctx)
+        return number if isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 def identifiers(text: str) -> tuple[str, ...]:
@@ -247,7 +257,7 @@ def time_limit_option(command: Command) -> Command:
     """`--time-limit`: the longest time for one model."""
     return click.option(
         "--time-limit",
-        type=click.FloatRange(min=0),
+        type=Finite(min=0),
         default=3600,
         metavar="SECONDS",
         help="Stop work on a model after this time: nothing is written, exit code 2. 0 for no limit.",
@@ -260,14 +270,14 @@ def feeds_options(command: Command) -> Command:
         (
             click.option(
                 "--rtol",
-                type=click.FloatRange(min=0),
+                type=Finite(min=0),
                 metavar="X",
                 show_default="the model's own measured noise",
                 help="Allowed difference, relative to the reference's value.",
             ),
             click.option(
                 "--atol",
-                type=click.FloatRange(min=0),
+                type=Finite(min=0),
                 metavar="X",
                 show_default="the model's own measured noise",
                 help="Allowed difference, absolute.",

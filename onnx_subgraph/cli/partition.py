@@ -11,6 +11,7 @@ import click
 
 from onnx_subgraph.cli.ci import EXPECT, WRITE_EXPECT, Wanted, write_whole
 from onnx_subgraph.cli.options import (
+    Finite,
     complete_ids,
     feeds_options,
     flat,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--max-crossing",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=0.5,
     metavar="SHARE",
     help="The largest share of the bytes that a region's operators read and write that may cross its border.",
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--gain",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     metavar="SHARE",
     show_default="what the backend says of itself",
     help="The share of a region's time that the backend is expected to save, compared with the estimated cost of "
@@ -112,7 +113,7 @@ if TYPE_CHECKING:
 @feeds_options
 @click.option(
     "--accuracy",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     metavar="X",
     show_default="the model's own measured noise",
     help="The largest error of an output against float64 with the backend, as a share of its largest element; for "

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 import click
 
 from onnx_subgraph.cli.ids import current_ids
-from onnx_subgraph.cli.options import complete_ids, json_option, libraries_option, patterns_option, quiet_option, verbose_option
+from onnx_subgraph.cli.options import (
+    Finite,
+    complete_ids,
+    json_option,
+    libraries_option,
+    patterns_option,
+    quiet_option,
+    verbose_option,
+)
 from onnx_subgraph.errors import OnnxSubgraphError, TimeLimitError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
 @libraries_option
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=3600,
     metavar="SECONDS",
     help="Stop after this time, with exit code 2 and the patterns proved until then. 0 for no limit.",

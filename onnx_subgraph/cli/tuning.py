@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from onnx_subgraph.cli.options import Finite
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.paths import ends_with, short_names
 
@@ -30,14 +32,14 @@ def tune_options(command: Command) -> Command:
             ),
             click.option(
                 "--tune-budget",
-                type=click.FloatRange(min=0),
+                type=Finite(min=0),
                 default=60.0,
                 metavar="SECONDS",
                 help="The time to measure one model with --tune.",
             ),
             click.option(
                 "--accuracy",
-                type=click.FloatRange(min=0, min_open=True),
+                type=Finite(min=0, min_open=True),
                 metavar="X",
                 help="The largest error of an output against float64, as a share of its largest element. With --tune, products "
                 "are rounded within this limit if that is faster. With --numerics, a model that exceeds it is not written.",
@@ -86,6 +88,9 @@ class Tuner:
         if options.accuracy is not None and self.tune and options.target != "native" and not self.backends:
             hint = "add --target native, or --backend openvino"
             raise UsageError("only kernels of the target native and backends compute in less than float32", hint=hint)
+        context = click.get_current_context(silent=True)
+        if not self.tune and context and context.get_parameter_source("tune_budget") is ParameterSource.COMMANDLINE:
+            raise UsageError("--tune-budget limits --tune, and nothing is measured", hint="add --tune")
         if self.backends and not self.tune:
             hint = "add --tune; `onnx-subgraph partition` gives regions to a backend without measuring the whole"
             raise UsageError("--backend is tried by --tune", hint=hint)

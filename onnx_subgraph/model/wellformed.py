@@ -275,6 +275,11 @@ def _check_external(tensor: onnx.TensorProto, path: Path, needed: int, files: di
     size = files[location]
     if offset < 0 or (length is not None and length < 0):
         raise ModelError(f"{path}: tensor '{tensor.name}': the place of its data is negative", hint="export the model again")
+    if length is not None and 0 <= length < needed and 0 <= offset <= size - needed:
+        raise ModelError(
+            f"{path}: tensor '{tensor.name}' needs {needed} bytes of '{location}', and the model states a length of {length}",
+            hint="the data file is long enough, but the stated length is wrong; export the model again",
+        )
     end = offset + (needed if length is None else length)
     if end > size or (length is not None and length < needed):
         raise ModelError(

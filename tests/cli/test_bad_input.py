@@ -95,6 +95,12 @@ DEEP = {f"f{i}": [f"f{i + 1}" if i < 199 else ""] for i in range(200)}
 DOUBLING = {f"f{i}": [f"f{i + 1}" if i < 39 else ""] * 2 for i in range(40)}
 
 
+def with_wrong_length(path: Path) -> None:
+    external("data.bin", path)
+    path.write_bytes(path.read_bytes().replace(b"\n\x06length\x12\x014", b"\n\x06length\x12\x013"))
+    path.with_name("data.bin").write_bytes(b"\0\0\0\0")
+
+
 def with_short_data(path: Path) -> None:
     external("short.bin", path)
     path.with_name("short.bin").write_bytes(b"\0\0")
@@ -125,6 +131,7 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "functions without end": (partial(with_functions, DOUBLING), "more than 10000000 nodes without them"),
     "data missing": (partial(external, "weights.bin"), "the data file 'weights.bin' of tensor 'half' is missing"),
     "data cut off": (with_short_data, "needs 4 bytes at 0 of 'short.bin', which has 2"),
+    "a wrong length": (with_wrong_length, "needs 4 bytes of 'data.bin', and the model states a length of 3"),
     "data outside": (partial(external, "../secret.bin"), "'../secret.bin', which leaves the folder of the model"),
     "data anywhere": (partial(external, "/etc/passwd"), "'/etc/passwd', which is no relative path"),
     "a cycle": (partial(damaged, "Erf (scaled)", "Erf (product)"), "the graph has a cycle: node 'erf'"),
@@ -179,6 +186,12 @@ def test_what_names_no_file_is_one_message(run: Run, command: str, path: str, wo
 
 
 BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
+    "no number": (lambda _: ["--rtol", "nan"], "Invalid value for '--rtol': nan is not a finite number."),
+    "an infinite time": (lambda _: ["--time-limit", "inf"], "'--time-limit': inf is not a finite number."),
+    "no pattern left": (
+        lambda _: ["--only", "gelu", "--skip", "gelu"],
+        "every pattern that --only selects is left out by --skip",
+    ),
     "unknown provider": (lambda d: ["--provider", "CPUExecutionProvder"], "CPUExecutionProvder is not in this onnxruntime"),
     "absent provider": (lambda d: ["--provider", "CUDAExecutionProvider"], "comes with onnxruntime-gpu"),
     "misspelled pattern": (lambda d: ["--only", "geluu"], "did you mean `gelu`?"),

@@ -123,6 +123,7 @@ def test_options_that_can_not_work_are_an_error(gelu: Path, plain: Path, tmp_pat
         ((gelu, "--backend", "onnxruntime"), "--backend is tried by --tune\nhint: add --tune; `onnx-subgraph partition`"),
         ((gelu, *QUICK, "--backend", "nobody"), "there is no backend nobody"),
         ((gelu, *QUICK, "--backend", "onnxruntime", "--dry-run"), "--backend needs a model that is written to run"),
+        ((gelu, "--tune-budget", "1"), "--tune-budget limits --tune, and nothing is measured\nhint: add --tune"),
         ((gelu, "--accuracy", "1e-2"), "--accuracy limits the error of rounding, but nothing is rounded\nhint: add --tune"),
         (
             (gelu, *QUICK, "--accuracy", "1e-2"),
