@@ -201,7 +201,8 @@ class Builder:
         if example is None:
             raise UnbuildableError(f"`{name}` has no example")
         if example.value is not None:
-            return self.constant(example.value, self.dtype(example))
+            self.values[name] = self.constant(example.value, self.dtype(example))
+            return self.values[name]
         array = draw(name, example, self.narrow(example), self.shape_of(example))
         if example.constant:
             self.initializers.append(numpy_helper.from_array(array, name))
