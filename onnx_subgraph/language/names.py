@@ -18,7 +18,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.recipe import recipe_axes
 from onnx_subgraph.language.sentence import free_names, place_of
 from onnx_subgraph.language.source import Fields
-from onnx_subgraph.language.term import Apply, Block, Rearrange, Term, Variable, children, walk
+from onnx_subgraph.language.term import Apply, Block, Conditional, Rearrange, Term, Variable, children, walk
 
 
 class Bound(NamedTuple):
@@ -151,6 +151,9 @@ def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
         for term in walk(assignment.term):
             if isinstance(term, Variable) and term.name != "_" and term.name not in known:
                 raise _undefined(term.name, known, term.span)
+            if isinstance(term, Conditional) and term.condition.name in (*names.values, *names.assigned):
+                wanted = f"write `… if {term.condition} is not None else …`"
+                raise PatternError(f"`{term.condition}` is a value, not a condition", span=term.span, hint=wanted)
             for argument in (a for a in children(term) if is_optional(a)) if isinstance(term, Apply) else ():
                 raise PatternError(
                     "an input that is absent is left out by itself",

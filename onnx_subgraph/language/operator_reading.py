@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.operator import CanonicalOperator, Lowering
+from onnx_subgraph.language.operator import CanonicalOperator, Definitions, Lowering
 from onnx_subgraph.language.pattern import WRITTEN
 from onnx_subgraph.language.reading import check_keys, read_summary, required
 from onnx_subgraph.language.recipe import recipe_axes, recipe_mistake
@@ -38,6 +38,8 @@ def operator_of(fields: Fields, path: Path) -> CanonicalOperator:
         raise PatternError(f"`{name.text}` is not an operator's name", span=name.span, hint="write one word in CamelCase")
     inputs, optional = _parameters(required(fields, "inputs"), "inputs")
     attributes, left_out = _parameters(fields.get("attributes"), "attributes")
+    definition = read_block(required(fields, "definition"), "definition")
+    lowerings = _by_target(fields, (*inputs, *attributes))
     operator = CanonicalOperator(
         name=name.text,
         summary=read_summary(fields),
@@ -45,9 +47,9 @@ def operator_of(fields: Fields, path: Path) -> CanonicalOperator:
         inputs=inputs,
         attributes=attributes,
         optional=optional | left_out,
-        let=() if fields.get("let") is None else read_definitions(required(fields, "let")),
-        definition=read_block(required(fields, "definition"), "definition"),
-        lowerings=_by_target(fields, (*inputs, *attributes)),
+        let=_let(fields, lowerings, definition),
+        definition=definition,
+        lowerings=lowerings,
         file=str(path),
         kernel=_kernel(fields.get("native")),
     )
@@ -68,11 +70,18 @@ def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOper
     if not added:
         hint = f"write `{' or `'.join(f'{target}:`' for target in WRITTEN)} and the lines that stand for it there"
         raise PatternError(f"there is no replacement for `{operator.name}`", span=fields.span, hint=hint)
-    more = () if fields.get("let") is None else read_definitions(required(fields, "let"))
+    more = tuple(pair for pair in _let(fields, added) if pair not in operator.let)
     lowerings = {t: (*added.get(t, ()), *operator.lowerings.get(t, ())) for t in WRITTEN if t in added or t in operator.lowerings}
     with_it = replace(operator, let=(*operator.let, *more), lowerings=lowerings)
     _check(with_it)
     return with_it
+
+
+def _let(fields: Fields, lowerings: Mapping[str, tuple[Lowering, ...]], *blocks: Block) -> Definitions:
+    """The numbers that the lines need: those of `let`, and the conditions in the lines."""
+    named = () if fields.get("let") is None else read_definitions(required(fields, "let"))
+    written = (*blocks, *(one.block for several in lowerings.values() for one in several))
+    return (*named, *dict(pair for block in written for pair in block.conditions).items())
 
 
 def _by_target(fields: Fields, arguments: Collection[str], file: str = "") -> Mapping[str, tuple[Lowering, ...]]:

@@ -20,7 +20,7 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import formulas_for
 from onnx_subgraph.language.grow import read_grow
-from onnx_subgraph.language.operator import CanonicalOperator, Raised, read_raised
+from onnx_subgraph.language.operator import CanonicalOperator, read_raised
 from onnx_subgraph.language.own_operator import read_operator
 from onnx_subgraph.language.pattern import WRITTEN, Case, Example, Pattern, camel_case
 from onnx_subgraph.language.sentence import read_definitions, read_sentence
@@ -65,8 +65,10 @@ def pattern_of(
         return _body_pattern(fields, path, order)
     identity = read_id(fields, path)
     match = read_block(required(fields, "match"), "match", formulas=formulas_for(path))
-    raised = _raised(fields.get("raises"), operators)
+    raises = None if fields.get("raises") is None else read_block(required(fields, "raises"), "raises")
+    raised = None if raises is None else read_raised(raises, operators)
     written = _replace(fields.get("replace"), match)
+    asked = dict(pair for block in (raises, *written.values()) if block is not None for pair in block.conditions)
     wanted = wanted_targets(fields)
     lowered = {} if raised is None else {t: blocks for t in wanted if t not in written and (blocks := raised.lowered(t))}
     pattern = Pattern(
@@ -75,7 +77,7 @@ def pattern_of(
         summary=read_summary(fields),
         match=match,
         where=_where(fields.get("where")),
-        let=(*_let(fields.get("let")), *(() if raised is None else raised.let)),
+        let=(*_let(fields.get("let")), *asked.items(), *(() if raised is None else raised.let)),
         replace={t: blocks[0] for t, blocks in lowered.items()} | written,
         variants={t: blocks[1:] for t, blocks in lowered.items() if len(blocks) > 1},
         raised=raised,
@@ -220,10 +222,6 @@ def _replace(data: Data | None, match: Block) -> dict[str, Block]:
             raise PatternError(f"`{key.text}` is not a target", span=key.span, hint=spelling.hint(key.text, WRITTEN))
         found[key.text] = read_block(block, key.text, captures)
     return found
-
-
-def _raised(data: Data | None, operators: Operators) -> Raised | None:
-    return None if data is None else read_raised(read_block(data, "raises"), operators)
 
 
 def _example(data: Data | None) -> dict[str, Example]:

@@ -34,6 +34,7 @@ __all__ = [
     "read_conjuncts",
     "read_definitions",
     "read_sentence",
+    "sentence_in",
     "valued_names",
 ]
 
@@ -49,6 +50,12 @@ def read_sentence(data: Data, what: str = "where", check_fact: CheckFact | None 
     """
     code, tree = parse_expression(data, what)
     _check(tree, code, check_fact or _check_fact)
+    return Expression(code.words(tree), tree, code.span(tree))
+
+
+def sentence_in(tree: ast.expr, code: Code) -> Expression:
+    """A sentence that is a part of other source text. Raises PatternError, with the place."""
+    _check(tree, code, _check_fact)
     return Expression(code.words(tree), tree, code.span(tree))
 
 

@@ -13,16 +13,19 @@ from functools import cached_property
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.formula import Formula, Formulas, written_out
 from onnx_subgraph.language.grammar import Code, parse_block, walk_tree
 from onnx_subgraph.language.optional import USAGE, Place, check_optional
 from onnx_subgraph.language.recipe import recipe_mistake
+from onnx_subgraph.language.sentence import sentence_in
 from onnx_subgraph.language.source import Data, Scalar
 from onnx_subgraph.language.term import (
     Apply,
     Assignment,
     Block,
     Chain,
+    Conditional,
     Either,
     Literal,
     Omitted,
@@ -46,14 +49,11 @@ _CALLED = {ast.MatMult: Operator("MatMul"), ast.Pow: Operator("Pow")}
 _MAX_NUMBER = 2.0**1000
 
 
-_NO_FORMULAS: Formulas = {}
-
-
-def read_block(data: Data, what: str, captures: frozenset[str] = frozenset(), formulas: Formulas = _NO_FORMULAS) -> Block:
+def read_block(data: Data, what: str, captures: frozenset[str] = frozenset(), formulas: Formulas | None = None) -> Block:
     """Parse the terms of a block, with formulas expanded.
 
-    `what` names it in errors. captures: the captured operator names that a replacement may call. formulas: those that it may use.
-    Raises PatternError, with the place.
+    `what` names it in errors. captures: the captured operator names that a replacement may call. formulas: those of a `match`;
+    None for a replacement. Raises PatternError, with the place.
     """
     code, statements = parse_block(data, what, marks=True)
     reader = _Reader(code, captures, formulas, statements)
@@ -62,7 +62,7 @@ def read_block(data: Data, what: str, captures: frozenset[str] = frozenset(), fo
     if not reader.lines:
         raise PatternError(f"`{what}` is empty", span=data.span, hint="write `y = Operator(x)`")
     reader.check_marks()
-    return Block(tuple(reader.lines))
+    return Block(tuple(reader.lines), conditions=tuple(reader.conditions.items()))
 
 
 def read_formula(data: Data, name: str, formulas: Formulas) -> tuple[tuple[Assignment, ...], tuple[Term, ...]]:
@@ -103,10 +103,11 @@ class _Reader:
     lines: those read so far, including expanded lines of formulas.
     """
 
-    def __init__(self, code: Code, captures: frozenset[str], formulas: Formulas, statements: Iterable[ast.stmt]) -> None:
+    def __init__(self, code: Code, captures: frozenset[str], formulas: Formulas | None, statements: Iterable[ast.stmt]) -> None:
         self.code = code
         self.captures = captures
         self.formulas = formulas
+        self.conditions: dict[str, Expression] = {}
         self.statements = statements
         self.lines: list[Assignment] = []
         self.marked: set[Place] = set()
@@ -197,7 +198,7 @@ class _Reader:
             case ast.Subscript():
                 raise self.error(node, "a subscript is not a term", "write `Slice`, `Gather` or `split`")
             case ast.IfExp():
-                raise self.error(node, "`if` is not a term", "alternatives are written `p | q`")
+                return self.conditional(node)
             case _:
                 raise self.error(node, f"`{self.code.words(node)}` is not a term", "write `y = Operator(x) + z`")
 
@@ -284,6 +285,14 @@ class _Reader:
         first = left.items if isinstance(left, Chain) and left.operator == operator else ((left, False),)
         return Chain(operator, (*first, (right, inverse)), span)
 
+    def conditional(self, node: ast.IfExp) -> Conditional:
+        if self.formulas is not None:
+            raise self.error(node, "`if` is for replacements", "in `match`, alternatives are written `p | q`")
+        sentence = sentence_in(node.test, self.code)
+        if not isinstance(node.test, ast.Name):
+            self.conditions[sentence.text] = sentence
+        return Conditional(Variable(sentence.text, sentence.span), self.term(node.body), self.term(node.orelse), sentence.span)
+
     def arithmetic(self, node: ast.BinOp, left: Static, right: Static) -> Static:
         if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
             raise self.error(node, "arithmetic on text or lists", "only numbers are computed with")
@@ -337,7 +346,7 @@ class _Reader:
         """The formula that `node` uses, or None."""
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)) or node.func.id in self.captures:
             return None
-        return self.formulas.get(node.func.id)
+        return (self.formulas or {}).get(node.func.id)
 
     def use(self, node: ast.Call, formula: Formula, names: tuple[str, ...]) -> tuple[Term, ...]:
         """The results of a formula. Adds its lines to the block."""
@@ -413,7 +422,7 @@ class _Reader:
         return Operator(name, "" if qualified == "ai.onnx" else qualified)
 
     def lower_case_call(self, func: ast.Name) -> PatternError:
-        near = spelling.nearest(func.id, (*WORDS, "sqrt", *self.captures, *self.formulas))
+        near = spelling.nearest(func.id, (*WORDS, "sqrt", *self.captures, *(self.formulas or ())))
         camel = "".join(w[:1].upper() + w[1:] for w in func.id.split("_"))
         hint = (
             f"did you mean `{near}`?"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from onnx_subgraph.errors import Span
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.operators.names import qualified
 
 Scalar = bool | int | float | str
@@ -136,7 +137,7 @@ class Either:
     span: Span | None = _span()
 
     def __str__(self) -> str:
-        return " | ".join(str(a) for a in self.alternatives)
+        return " | ".join(f"({a})" if isinstance(a, Conditional) else str(a) for a in self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +161,21 @@ class Rearrange:
         return f"{self.word}({', '.join([str(self.source), *recipe, *(f'{k}={v}' for k, v in self.sizes)])})"
 
 
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`p if sentence else q` in a replacement. condition: the name of a number of `let`; a sentence is named by its own text."""
+
+    condition: Variable
+    then: Term
+    otherwise: Term
+    span: Span | None = _span()
+
+    def __str__(self) -> str:
+        return f"{_nested(self.then, '+')} if {self.condition} else {self.otherwise}"
+
+
 _Leaf = (Variable, Literal, Omitted)
-Term = Variable | Literal | Omitted | Apply | Chain | Either | Rearrange
+Term = Variable | Literal | Omitted | Apply | Chain | Either | Rearrange | Conditional
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +194,14 @@ class Assignment:
 class Block:
     """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used.
 
-    without: names that must be absent in the match for this replacement. lowering: the lowering file that it comes from, which
-    takes precedence over the operator's own lowerings; "" where there is none.
+    without: names that must be absent in the match for this replacement. lowering: the file of a lowering, which comes before the
+    operator's own ones; "" where there is none. conditions: what its Conditional terms ask, by its text.
     """
 
     assignments: tuple[Assignment, ...]
     without: frozenset[str] = frozenset()
     lowering: str = ""
+    conditions: tuple[tuple[str, Expression], ...] = field(default=(), compare=False)
 
     def __iter__(self) -> Iterator[Assignment]:
         return iter(self.assignments)
@@ -218,6 +233,8 @@ def children(term: Term) -> tuple[Term, ...]:
             return alternatives
         case Rearrange(source=source, sizes=sizes):
             return (source, *(t for _, t in sizes))
+        case Conditional(condition=condition, then=then, otherwise=otherwise):
+            return (condition, then, otherwise)
         case _:
             return ()
 
@@ -237,6 +254,8 @@ def mapped(term: Term, change: Callable[[Term], Term]) -> Term:
             return replace(term, alternatives=tuple(map(change, alternatives)))
         case Rearrange(source=source, sizes=sizes):
             return replace(term, source=change(source), sizes=pairs(sizes))
+        case Conditional(condition=condition, then=then, otherwise=otherwise):
+            return replace(term, condition=change(condition), then=change(then), otherwise=change(otherwise))  # type: ignore[arg-type]
         case _:
             return replace(term)
 
@@ -253,7 +272,7 @@ def walk(term: Term) -> Iterator[Term]:
 def _nested(term: Term, operator: str) -> str:
     """`term` as an item of a chain of `operator`, in parentheses where they are needed."""
     match term:
-        case Either():
+        case Either() | Conditional():
             loose = True
         case Chain(operator=inner):
             loose = not (inner == "*" and operator == "+")

@@ -108,6 +108,8 @@ class _Normaliser:
                 return Constant(value, span)
             case syntax.Omitted(span=span):
                 return Nothing(span)
+            case syntax.Conditional():
+                raise AssertionError("a formula has no condition")
             case syntax.Either(alternatives=alternatives, span=span):
                 return Choice(tuple(self.normal(a, index, assignment) for a in alternatives), term, span)
             case syntax.Rearrange(source=source, span=span):

@@ -137,7 +137,8 @@ class _Bindings:
             self._facts.pop(name, None)
         except UnknownFact as fact:
             unknown = fact.with_traceback(None)
-            self._fail(f"`{name} = {expression}`", expression, lambda: unknown_sentence(expression, unknown))
+            expected = f"`{expression}`" if name == expression.text else f"`{name} = {expression}`"  # a condition names itself
+            self._fail(expected, expression, lambda: unknown_sentence(expression, unknown))
             return False
         return True
 

@@ -21,6 +21,7 @@ from onnx_subgraph.language.term import (
     Assignment,
     Block,
     Chain,
+    Conditional,
     Either,
     Literal,
     Omitted,
@@ -123,6 +124,8 @@ class Emitter:
                 raise Refused("`split` has several results")
             case Rearrange():
                 return layout.rearrange(self.fragment, self.value(term.source), term, self.bindings, self.lookup)
+            case Conditional():
+                raise AssertionError("`_chosen` chose a branch")
             case Either(alternatives=alternatives):
                 present = next((t for t in alternatives if self._is_present(t)), None)
                 return None if present is None else self.operand(present)
@@ -163,6 +166,9 @@ class Emitter:
         return value.dtype
 
     def _chosen(self, term: Term) -> Term:
+        """The part of a term that is written here: the alternative that matched, or the one whose condition is true."""
+        if isinstance(term, Conditional):
+            return self._chosen(term.then if self._known(term.condition.name) else term.otherwise)
         while isinstance(term, Either) and id(term) in self.chosen:
             term = term.alternatives[self.chosen[id(term)]]
         if self.chosen.get(id(term)) and (found := written(term)) is not None:

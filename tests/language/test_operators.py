@@ -71,6 +71,15 @@ def test_a_formula_has_the_lowerings_of_its_operator() -> None:
     assert pattern.name == "Swish" and pattern.targets == ("onnxruntime", "function")
 
 
+def test_a_condition_in_the_lines_of_an_operator_asks_about_its_attributes() -> None:
+    lines = "y = alpha * com.microsoft.QuickGelu(x, alpha=alpha) if alpha > 1 else com.microsoft.QuickGelu(x, alpha=alpha)"
+    text = SWISH[: SWISH.index("onnxruntime:")] + f"onnxruntime: {lines}\n"
+    pattern = parse_pattern(FORMULA, "patterns/group/wide_swish.yaml", {"Swish": operator(text)})
+    assert dict(pattern.let)["swish_alpha > 1"].text == "swish_alpha > 1"
+    with pytest.raises(PatternError, match="`x` is not an attribute"):
+        operator(text.replace("alpha > 1", "x.rank > 1"))
+
+
 def test_a_replacement_in_the_formula_overrides_the_lowering() -> None:
     own = "replace:\n  onnxruntime: y = com.microsoft.QuickGelu(x, alpha=k)\nexample:"
     (block,) = formula(FORMULA.replace("example:", own)).blocks("onnxruntime")

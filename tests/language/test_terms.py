@@ -15,6 +15,7 @@ from onnx_subgraph.language.term import (
     Assignment,
     Block,
     Chain,
+    Conditional,
     Either,
     Literal,
     Omitted,
@@ -72,6 +73,7 @@ def grown(inner: st.SearchStrategy[Term]) -> st.SearchStrategy[Term]:
         st.builds(Apply, st.just(()), arguments, keywords, rest, st.just("act")),
         st.builds(chain, inner, items, st.sampled_from("+*")).filter(has_something),
         st.lists(inner, min_size=2, max_size=3).map(either),
+        st.builds(Conditional, st.builds(Variable, st.sampled_from(["is_first", "x.rank == 2"])), inner, inner),
         st.builds(Rearrange, st.just("rearrange"), inner, st.just("b (h d) -> b h d"), st.just((("h", Literal(8)),))),
         st.builds(Rearrange, st.just("split"), inner, st.just(""), st.just((("axis", Literal(-1)), ("parts", Literal(2))))),
     )
@@ -144,6 +146,8 @@ def test_arithmetic_on_literals_is_a_literal_that_keeps_its_text(text: str, valu
         ("a @ b + c | d", Either((parse_term("MatMul(a, b) + c"), Variable("d")))),
         ("a | (b | c)", Either((Variable("a"), Variable("b"), Variable("c")))),
         ("act[Relu | a.B](x)", Apply((Operator("Relu"), Operator("B", "a")), (Variable("x"),), capture="act")),
+        ("a if k else b | c", Conditional(Variable("k"), Variable("a"), parse_term("b | c"))),
+        ("a | (b if x.rank == 2 else c)", Either((Variable("a"), parse_term("b if x.rank == 2 else c")))),
         ("(Relu | Tanh)(x, **r)", Apply((Operator("Relu"), Operator("Tanh")), (Variable("x"),), rest="r")),
     ],
 )
