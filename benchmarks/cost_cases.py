@@ -305,8 +305,8 @@ QUANTIZED = (
 
 PRELU = "($T[$b,$C,$s,$s] x, $T[$C,1,1] S) => ($T[$b,$C,$s,$s] y)"
 SLOPES = (
-    Case(("prelu-maximum",), f"{PRELU} {{ a = Abs(S) y = PRelu(x, a) }}", IMAGES, dtypes=("float",)),
-    Case(("prelu-sum",), f"{PRELU} {{ a = Abs(S) n = Neg(a) y = PRelu(x, n) }}", IMAGES, dtypes=("float",)),
+    Case(("prelu",), f"{PRELU} {{ a = Abs(S) y = PRelu(x, a) }}", IMAGES, dtypes=("float",)),
+    Case(("prelu",), f"{PRELU} {{ a = Abs(S) n = Neg(a) y = PRelu(x, n) }}", IMAGES, dtypes=("float",)),
 )
 
 GATES = (

@@ -370,7 +370,7 @@ def test_regions_of_the_user_have_priority_too(run: Run, tmp_path: Path) -> None
     answer = run("fuse", sample, *options, "--target", "function").json
     assert sum(fusion["count"] for fusion in answer["fusions"] if fusion["pattern"] == "conv-bn") == 9
     answer = run("fuse", sample, *options).json
-    assert fused_by(answer)["conv-batch-normalization"] == 9
+    assert fused_by(answer)["batch-normalization-after"] == 9
     (skip,) = [skip for skip in answer["skipped"] if skip["pattern"] == "conv-bn"]
     assert (skip["reason"], skip["count"]) == ("a region becomes a function: use the target function", 9)
     assert "Matched, with --target function" in run("explain", sample, "conv-bn", "--patterns", tmp_path / "mine").out

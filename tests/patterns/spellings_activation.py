@@ -116,8 +116,7 @@ def bias_gelu() -> Variants:
                 return t.call("Gelu", total, approximate="tanh")
             return t.call(operator, total)
 
-        fast = "tanh" in operator or "Fast" in operator
-        yield "bias-fast-gelu" if fast else "bias-gelu", f"{operator}({'b + x' if swapped else 'x + b'})", write
+        yield "bias-gelu", f"{operator}({'b + x' if swapped else 'x + b'})", write
 
 
 def hard_swish() -> Variants:

@@ -69,10 +69,8 @@ def test_slow_operators_are_replaced_for_onnxruntime_only(target: str, tmp_path:
     assert {"STFT", "ReduceSumSquare"} <= {node.op_type for node in onnx.load(result.output or original).graph.node}
 
 
-@pytest.mark.parametrize(
-    ("slopes", "pattern"), [((0.1, 0.9), "prelu-maximum"), ((-0.3, 0.5), "prelu-sum"), ((0.5, 2.0), "prelu-sum")]
-)
-def test_a_prelu_computes_the_same_for_every_number(slopes: tuple[float, float], pattern: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("slopes", [(0.1, 0.9), (-0.3, 0.5), (0.5, 2.0)])
+def test_a_prelu_computes_the_same_for_every_number(slopes: tuple[float, float], tmp_path: Path) -> None:
     proto = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 2, N, 5] x) => (float[1, 2, N, 5] y) { y = PRelu(x, slope) }'
     )
@@ -80,7 +78,7 @@ def test_a_prelu_computes_the_same_for_every_number(slopes: tuple[float, float],
     proto.graph.initializer.append(onnx.numpy_helper.from_array(slope, "slope"))
     onnx.save(proto, tmp_path / "model.onnx")
     result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", load_patterns(), Options(prefer="fusion"))
-    assert [rewrite.pattern for rewrite in result.rewrites] == [pattern] and result.verdict.verdict == "equivalent"
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["prelu"] and result.verdict.verdict == "equivalent"
     numbers = np.array(
         [-np.inf, -3.0e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3.0e38, np.inf, np.nan, -2.5, 7.0, 1e-38, -1e-38], "f4"
     )

@@ -118,7 +118,7 @@ def test_the_gain_of_a_factor_is_its_excess_over_one() -> None:
             v = Constant <value = float16[3] {15185, 16163, 14879}> ()
             g = Gemm (x, w, b)  y = BatchNormalization (g, k, s, m, v)
             """,
-            "gemm-batch-normalization",
+            "batch-normalization-after",
         ),
     ],
 )
