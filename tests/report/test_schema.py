@@ -87,3 +87,22 @@ def test_an_output_with_a_missing_key_is_invalid(key: str) -> None:
     del answer[key]
     with pytest.raises(jsonschema.ValidationError):
         check(answer, "fuse")
+
+
+def test_the_page_names_every_key_of_an_object_that_a_command_prints() -> None:
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    commands = (
+        "fuse",
+        "failure",
+        "several",
+        "explain",
+        "verify",
+        "proofs",
+        "partition",
+        "inline",
+        "benches",
+        "mine",
+        "new-pattern",
+    )
+    keys = {key for command in commands for key in SCHEMA["$defs"][command].get("properties", {})}
+    assert {key for key in keys if f"`{key}`" not in page and f'"{key}"' not in page} == set()
