@@ -111,7 +111,7 @@ class Cache:
         return Entry(folder, note, sum(own), found=True)
 
     def _make(self, key: str, fill: Fill) -> Entry:
-        self._entries.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_folder(self._entries)
         temporary = self._temporary(key)
         temporary.mkdir(mode=0o700)
         try:
@@ -167,7 +167,7 @@ class Cache:
             yield
             return
         folder = self.folder / "locks"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_folder(folder)
         with (folder / name).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -188,6 +188,14 @@ class NoCache:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return Entry(folder, note, _size(folder), found=False)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        said = f"the cache folder can't be made ({error.strerror}); ONNX_SUBGRAPH_CACHE names another one, or off"
+        raise OSError(error.errno, said, str(folder)) from None
 
 
 def _is_whole(path: Path, known: dict[str, Any]) -> bool:

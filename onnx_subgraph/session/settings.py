@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onnx_subgraph.backends.names import names_in
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.paths import StrPath, cache_folder
 
@@ -70,7 +71,7 @@ class SessionSettings:
         default = cls(cache=None)
         return cls(
             enabled=_flag(given, "SESSION", default.enabled),
-            backend=None if given.get("BACKEND", "").lower() in _NO else given["BACKEND"],
+            backend=_backend(given.get("BACKEND", "")),
             isolated=_flag(given, "ISOLATED", default.isolated),
             measure=_flag(given, "MEASURE", default.measure),
             static=_flag(given, "STATIC", default.static),
@@ -133,6 +134,14 @@ def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the environment asks that failures raise; it can be read even if other variables are wrong."""
     return environment.get(f"{PREFIX}STRICT", "").strip().lower() not in _NO
+
+
+def _backend(text: str) -> str | None:
+    if text.lower() in _NO:
+        return None
+    if not names_in(text):
+        raise UsageError(f"{PREFIX}BACKEND={text} names no backend", hint=VARIABLES["BACKEND"])
+    return text
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:

@@ -78,6 +78,12 @@ def test_a_failed_entry_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "entries").iterdir()) == []
 
 
+def test_a_cache_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="the cache folder can't be made .*; ONNX_SUBGRAPH_CACHE names another one, or off"):
+        Cache(tmp_path / "file" / "cache", 1 << 20).get(KEYS[0], filling(b"model", []))
+
+
 def test_the_least_recently_used_entry_is_evicted_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 3500)
     for position, key in enumerate(KEYS[:3]):
