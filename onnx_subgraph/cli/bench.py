@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onnx_subgraph.cli.finite import Finite
 from onnx_subgraph.cli.models import Models, model_argument
 from onnx_subgraph.cli.options import (
-    Finite,
     dimension_size,
     feeds_file,
     input_shape,

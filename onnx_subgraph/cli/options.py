@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from onnx_subgraph.cli.finite import Finite
 from onnx_subgraph.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class Finite(click.FloatRange):
-    """A number in a range that is neither NaN nor infinite; NaN is in no range, but passes every comparison."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number. Reports a usage error for any other text."""
-        number: float = super().convert(value, param, ctx)
-        return number if isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 def identifiers(text: str) -> tuple[str, ...]:

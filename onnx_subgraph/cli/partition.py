@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_subgraph.cli.ci import EXPECT, WRITE_EXPECT, Wanted, write_whole
+from onnx_subgraph.cli.finite import Finite
 from onnx_subgraph.cli.options import (
-    Finite,
     complete_ids,
     feeds_options,
     flat,
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--gain",
-    type=Finite(min=0),
+    type=click.FloatRange(min=0),
     metavar="SHARE",
     show_default="what the backend says of itself",
     help="The share of a region's time that the backend is expected to save, compared with the estimated cost of "

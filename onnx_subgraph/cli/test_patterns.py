@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onnx_subgraph.cli.finite import Finite
 from onnx_subgraph.cli.ids import current_ids
 from onnx_subgraph.cli.options import (
-    Finite,
     complete_ids,
     json_option,
     libraries_option,

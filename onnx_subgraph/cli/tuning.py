@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from onnx_subgraph.cli.options import Finite
+from onnx_subgraph.cli.finite import Finite
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.paths import ends_with, short_names
 

@@ -80,7 +80,7 @@ def test_a_failed_entry_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_cache_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="the cache folder can't be made .*; ONNX_SUBGRAPH_CACHE names another one, or off"):
+    with pytest.raises(OSError, match=r"the cache folder can't be made .*; ONNX_SUBGRAPH_CACHE names another one, or off"):
         Cache(tmp_path / "file" / "cache", 1 << 20).get(KEYS[0], filling(b"model", []))
 
 

@@ -53,7 +53,14 @@ def test_each_variable_sets_its_setting() -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("STRICT", "perhaps"), ("CACHE_SIZE", "much"), ("CACHE_SIZE", "-1"), ("CACHE_SIZE", "nan"), ("TIMEOUT", "0"), ("BACKEND", ";")],
+    [
+        ("STRICT", "perhaps"),
+        ("CACHE_SIZE", "much"),
+        ("CACHE_SIZE", "-1"),
+        ("CACHE_SIZE", "nan"),
+        ("TIMEOUT", "0"),
+        ("BACKEND", ";"),
+    ],
 )
 def test_an_invalid_variable_is_named(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=f"ONNX_SUBGRAPH_{name}={text}"):
