@@ -1,7 +1,6 @@
 """Options that several commands share, and the functions that read their values.
 
-An option means the same in every command, so it is defined once, here. A value that can't be read is a usage error: click names
-the option, and the message says what was expected.
+An option means the same in every command, so it is defined once, here. click names the option whose value can't be read.
 """
 
 from __future__ import annotations
