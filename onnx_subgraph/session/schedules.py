@@ -243,8 +243,8 @@ class Schedules:
     def _tell_of_stopping(self) -> None:
         try:
             _warn(
-                f"from now on schedules are prepared only where they pay: preparing one takes some {self._account.price:.1g} s, "
-                f"running it {1 - self._account.gain:.2f} of what it takes without"
+                f"from now on schedules are prepared only where they pay: preparing one takes about {self._account.price:.2g} s, "
+                f"and a run with it takes {1 - self._account.gain:.2f} of the time without"
             )
         finally:
             with self._changed:
