@@ -29,6 +29,7 @@ _PER_ELEMENT: Mapping[int, float] = {
     **dict.fromkeys((onnx.TensorProto.UINT4, onnx.TensorProto.INT4, onnx.TensorProto.FLOAT4E2M1), 0.5),
 }
 """Numbers in a typed field per element, where it is not 1."""
+_DENSE = "store it densely; sparse ones can't be read"
 _TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -72,9 +73,7 @@ def _check_graph(graph: onnx.GraphProto, outer: tuple[Mapping[str, str], ...], p
         made[value.name] = "is a graph input"
     inputs = frozenset(made)
     for sparse in graph.sparse_initializer:
-        raise ModelError(
-            f"{path}: the initializer '{sparse.values.name}' is sparse", hint="store it densely; sparse ones can't be read"
-        )
+        raise ModelError(f"{path}: the initializer '{sparse.values.name}' is sparse", hint=_DENSE)
     made |= dict.fromkeys((tensor.name for tensor in graph.initializer), "is an initializer")
     _check_nodes(graph.node, made, inputs, outer, path)
     for value in graph.output:
@@ -163,6 +162,8 @@ def _check_nodes(
                     hint="it is no input, initializer or result of a node; was the model cut out of another one?",
                 )
         for attribute in node.attribute:
+            if attribute.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
+                raise ModelError(f"{path}: {describe(node)} holds a sparse tensor", hint=_DENSE)
             for graph in _graphs(attribute):
                 _check_graph(graph, scopes, path)
 

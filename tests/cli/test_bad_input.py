@@ -91,6 +91,15 @@ def with_sparse(path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
+def with_sparse_constant(path: Path) -> None:
+    model = onnx.parser.parse_model(GELU)
+    values = onnx.helper.make_tensor("few", onnx.TensorProto.FLOAT, [1], [1.0])
+    places = onnx.helper.make_tensor("places", onnx.TensorProto.INT64, [1], [1])
+    sparse = onnx.helper.make_sparse_tensor(values, places, [8])
+    model.graph.node.append(onnx.helper.make_node("Constant", [], ["few"], sparse_value=sparse))
+    path.write_bytes(model.SerializeToString())
+
+
 DEEP = {f"f{i}": [f"f{i + 1}" if i < 199 else ""] for i in range(200)}
 DOUBLING = {f"f{i}": [f"f{i + 1}" if i < 39 else ""] * 2 for i in range(40)}
 
@@ -127,6 +136,7 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a function in itself": (partial(with_functions, {"f0": ["", "f0"]}), "the function 'f0' calls itself"),
     "functions in functions in functions": (partial(with_functions, DEEP), "call each other more than 100 levels deep"),
     "weights that are sparse": (with_sparse, "the initializer 'few' is sparse"),
+    "a constant that is sparse": (with_sparse_constant, "the Constant node that makes 'few' holds a sparse tensor"),
     "functions in a circle": (partial(with_functions, {"f0": ["f1"], "f1": ["f0"]}), "calls itself"),
     "functions without end": (partial(with_functions, DOUBLING), "more than 10000000 nodes without them"),
     "data missing": (partial(external, "weights.bin"), "the data file 'weights.bin' of tensor 'half' is missing"),
