@@ -157,7 +157,10 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return () if self._schedules is None else self._schedules.stories()
 
     def warm(self, input_feed: Mapping[str, Any], timeout: float | None = None) -> bool:
-        """Prepare the schedule for feeds like these and wait; whether it is ready. Raises UsageError for no arrays."""
+        """Prepare the schedule for feeds like these and wait; whether it is ready, never after `close`.
+
+        Raises UsageError for no arrays.
+        """
         signature = signature_of(input_feed)
         if signature is None:
             raise UsageError("only arrays of numbers have a signature", hint="give numpy arrays")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.session.schedule import Feeds, Schedule, Signature
 
 
@@ -12,13 +13,19 @@ class Limits:
     """The limits of schedules: their number, their bytes together, and the runs of a signature before it gets one (`after`).
 
     nbytes counts the weights and buffers of each schedule. When `schedules` were prepared, one more is prepared only if it pays.
-    every: the number of signatures at which a backend that can do so compiles its regions for all sizes.
+    every: the number of signatures at which a backend that can do so compiles its regions for all sizes. Raises UsageError for a
+    negative limit.
     """
 
     schedules: int = 8
     nbytes: int = 2 << 30
     after: int = 1
     every: int = 3
+
+    def __post_init__(self) -> None:
+        for name, limit in asdict(self).items():
+            if limit < 0:
+                raise UsageError(f"the limit {name} is {limit}", hint="limits are 0 or more; 0 schedules are none")
 
 
 @dataclass(frozen=True, slots=True)

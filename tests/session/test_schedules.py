@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.errors import OnnxSubgraphWarning, UsageError
 from onnx_subgraph.session import paying
 from onnx_subgraph.session.digest import Memory
 from onnx_subgraph.session.paying import Account, Trials, timed
@@ -268,3 +268,9 @@ def test_slow_runs_are_timed_a_few_times_and_fast_ones_more_often() -> None:
         assert timed(taking(slow), taking(quick), lambda: now[0]) == pytest.approx(slow / quick)
         assert runs.count(slow) == runs.count(quick) == many
         assert many == 1 or runs != [slow, quick] * many, "neither is always first"
+
+
+@pytest.mark.parametrize("name", ["schedules", "nbytes", "after", "every"])
+def test_a_negative_limit_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"the limit {name} is -1"):
+        Limits(**{name: -1})
