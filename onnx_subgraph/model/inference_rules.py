@@ -121,12 +121,15 @@ def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
     count = len(data.shape if starts is None else starts)
     axes = operands[2] if len(operands) > 2 and node.inputs[3] is not None else list(range(count))
     steps = operands[3] if len(operands) > 3 and node.inputs[4] is not None else [1] * len(starts or ())
-    if axes is None or not all(isinstance(axis, int) for axis in axes) or len(data.shape) != len(result.shape):
+    if len(data.shape) != len(result.shape):
+        return
+    if axes is None or not all(isinstance(axis, int) for axis in axes):  # the library then takes the first axes, and steps of 1
+        result.shape = ir.Shape([context.new_symbolic_dim() for _ in data.shape])
         return
     cut = {axis % len(data.shape) for axis in axes if isinstance(axis, int)}
     sizes = [size if axis in cut else data.shape[axis] for axis, size in enumerate(result.shape.dims)]
     if starts is None or ends is None or steps is None:
-        result.shape = ir.Shape(sizes)
+        result.shape = ir.Shape([context.new_symbolic_dim() if axis in cut else size for axis, size in enumerate(sizes)])
         return
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if not isinstance(axis, int) or not isinstance(start, int) or not isinstance(end, int):

@@ -162,6 +162,20 @@ def test_a_size_known_in_one_branch_says_nothing_about_the_other() -> None:
     assert shape(model, "v") == ["Max(0, seq - 5)"]
 
 
+@pytest.mark.parametrize(
+    ("operands", "known"),
+    [("first, two, k, first", []), ("first, two, last, k", [0]), ("k, two, last, first", [0]), ("first, k, last, first", [0])],
+    ids=["axes", "steps", "starts", "ends"],
+)
+def test_a_slice_by_numbers_that_only_a_run_knows_has_an_unknown_size(operands: str, known: list[int]) -> None:
+    """Axes that are given, but not known, are not the first ones. A graph of the soundness campaign had such axes."""
+    constants = "first = Constant<value_ints = [1]>() two = Constant<value_ints = [2]>() last = Constant<value_ints = [1]>()"
+    model = inferred(f"{{ {constants} y = Slice(x, {operands}) }}", inputs="float[3, 5] x, int64[1] k")
+    sizes = shape(model, "y")
+    assert len(sizes) == 2
+    assert [axis for axis, size in enumerate(sizes) if isinstance(size, int)] == known
+
+
 def test_two_symbols_do_not_broadcast_to_the_first() -> None:
     model = inferred("{ y = Add (x, z) }", inputs="float[batch, 4] x, float[other, 4] z")
     assert shape(model, "y") == ["Max(batch, other)", 4]
