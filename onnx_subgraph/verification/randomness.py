@@ -100,11 +100,15 @@ def with_results_fed(model: ir.Model, results: Mapping[str, ir.DataType], known:
 def _yield_what_it_reads(node: ir.Node, graph: ir.Graph, result: str) -> None:
     for index, value in enumerate(node.inputs):
         if value is not None and not value.is_initializer() and isinstance(value.type, ir.TensorType | None):
-            identity = ir.node("Identity", [value])
-            identity.outputs[0].name = f"input {index} of {result}"
-            identity.outputs[0].type = value.type
-            graph.insert_before(node, identity)
-            graph.outputs.append(identity.outputs[0])
+            output = value
+            if value.producer() is None or value.is_graph_output():
+                identity = ir.node("Identity", [value])
+                graph.insert_before(node, identity)
+                output = identity.outputs[0]
+                output.type = value.type
+            # Without Identity where possible: onnxruntime fuses a Transpose away that only an Identity reads besides a Gemm.
+            output.name = f"input {index} of {result}"
+            graph.outputs.append(output)
 
 
 def _feed(value: ir.Value, result: str, dtype: ir.DataType, graph: ir.Graph) -> None:

@@ -57,3 +57,21 @@ def test_a_random_result_with_a_new_name_is_fed_as_well(operator: str, tmp_path:
     assert "Identity" not in [node.op_type for node in written.graph.node]
     assert result.verdict.verdict == "equivalent" and not result.undone
     assert [rewrite.pattern for rewrite in result.rewrites] == ["gelu"]
+
+
+TURNED = """
+<ir_version: 8, opset_import: ["" : 19]>
+g (float[4, 4] a, float[4, 4] b, float[4] c) => (float[4, 4] y, float[4] z)
+<float half = {0.5}, bool train = {1}, int64[1] last = {-1}> {
+  s = Transpose <perm = [1, 0]> (a) t = Transpose <perm = [1, 0]> (b) p = Gemm (s, t, c)
+  y = Dropout (t, half, train) z = ReduceSum <keepdims = 0> (p, last)
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "function"])
+def test_the_operand_of_a_random_operator_is_compared_without_a_node_of_its_own(target: str, tmp_path: Path) -> None:
+    """onnxruntime fuses a Transpose away that only an Identity reads besides a Gemm, and then does not load the model."""
+    onnx.save(onnx.parser.parse_model(TURNED), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", load_patterns(), Options(target=target))
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["gemm-transpose"] and result.verdict.verdict == "equivalent"
