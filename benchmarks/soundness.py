@@ -262,8 +262,8 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
         + (", ".join(sorted(set(sums.planted) - set(sums.patterns))) or "none")
         + ".",
         "",
-        *(f"* graph {number}: {kind}: {words.strip().splitlines()[-1]}" for number, kind, words in sums.findings),
-        *([] if sums.findings else ["Found: nothing."]),
+        *(["| graph | found |", "|---:|---|"] if sums.findings else ["Found: nothing."]),
+        *(f"| {number} | {kind}: {words.strip().splitlines()[-1]} |" for number, kind, words in sums.findings),
         "",
     ]
     return "\n".join(lines)
