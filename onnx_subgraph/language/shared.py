@@ -19,7 +19,7 @@ from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 SHARED_KEYS = ("match", "where", "let", "raises", "replace", "example", "assumes", "mixed-precision", "targets", "shares")
 """The keys that formulas may share."""
 _BLOCKS = ("match", "let", "raises")
-_NAME = re.compile(r"(?<![\w.])[a-z_]\w*(?!\w|\s*\()")
+_NAME = re.compile(r"(?<![\w.])[a-z_]\w*(?!\w|\s*\(|\.)")  # in `match`, what stands before a dot is a domain
 _READ = re.compile(r"(?<![\w.])[a-z_]\w*(?!\w|\s*\(|\s*=(?!=))")
 _TEXT = re.compile(r'"[^"]*"')
 _LEFT = re.compile(r"\s*((?:[a-z_]\w*\s*,\s*)*[a-z_]\w*)\s*=(?!=)")

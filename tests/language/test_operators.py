@@ -271,6 +271,13 @@ each:
 """
 
 
+def test_the_domain_of_an_operator_is_no_name_that_others_lack(tmp_path: Path) -> None:
+    text = ALIKE.replace("inner * z", "com.microsoft.Gelu(inner) * z").replace("Sum(x, k)", "com.microsoft.Gelu(x) + k")
+    (tmp_path / "alike.yaml").write_text(text, encoding="utf-8")
+    plain, _ = load_patterns([tmp_path], built_in=False).patterns
+    assert [name for name, _ in plain.let] == ["double"]
+
+
 def test_patterns_without_an_operator_share_a_file(tmp_path: Path) -> None:
     """Patterns share replacement lines of each target. Lines whose results no one reads are left out."""
     (tmp_path / "alike.yaml").write_text(ALIKE, encoding="utf-8")
