@@ -37,17 +37,17 @@ def explain(model: StrPath, library: Library, options: Options, progress: Progre
         own = {value: op for p in options.providers for value, op in own_operators(original, model, p).items()}
     results = {node.name: [str(value.name) for value in node.outputs] for node in original.graph if node.name}
 
-    def itself(pattern: str, places: Iterable[str]) -> str:
+    def made_at(pattern: str, places: Iterable[str]) -> str:
         """The operator that onnxruntime makes at one of these places, if it is one that the pattern would make."""
         wanted = {op for block in library.get(pattern).replace.values() for op in operators_of(block)}
         return next((own[place] for place in places if own.get(place) in wanted), "")
 
     def skip(skip: Skip) -> Skip:
-        return replace(skip, change=_by_itself(skip.change, itself(skip.pattern, skip.results)))
+        return replace(skip, change=_by_itself(skip.change, made_at(skip.pattern, skip.results)))
 
     def near(miss: NearMiss) -> NearMiss:
         places = (v for name in (miss.node, miss.anchor) for v in (name, *results.get(name, ())))
-        return replace(miss, change=_by_itself(miss.change, itself(miss.pattern, places)))
+        return replace(miss, change=_by_itself(miss.change, made_at(miss.pattern, places)))
 
     return replace(result, skipped=tuple(map(skip, result.skipped)), near_misses=tuple(map(near, result.near_misses)))
 

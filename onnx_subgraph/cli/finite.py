@@ -9,7 +9,7 @@ import click
 
 
 class Finite(click.FloatRange):
-    """A number in a range that is neither NaN nor infinite; NaN is in no range, but passes every comparison."""
+    """A number in a range, neither NaN nor infinite. click's own range lets NaN pass: it is not below the least number."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number. Reports a usage error for any other text."""

@@ -140,7 +140,7 @@ def fuse(
     compare_ort: bool,
     bench: bool,
     tune: bool,
-    tune_budget: float,
+    tune_budget: float | None,
     accuracy: float | None,
     backends: tuple[str, ...],
     tuned: Path | None,

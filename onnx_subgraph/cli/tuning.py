@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from onnx_subgraph.cli.finite import Finite
 from onnx_subgraph.errors import UsageError
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+BUDGET = 60.0
+"""Seconds to measure one model, unless `--tune-budget` gives them."""
+
 
 def tune_options(command: Command) -> Command:
     """`--tune`, `--tune-budget`, `--accuracy`, `--backend` and `--tuned`."""
@@ -33,7 +35,7 @@ def tune_options(command: Command) -> Command:
             click.option(
                 "--tune-budget",
                 type=Finite(min=0),
-                default=60.0,
+                show_default=f"{BUDGET:g}",
                 metavar="SECONDS",
                 help="The time to measure one model with --tune.",
             ),
@@ -68,7 +70,7 @@ class Tuner:
     """The options of `tune_options`. found: the measurement of each model. kept: the content of the file, by its model names."""
 
     tune: bool
-    budget: float
+    budget: float | None
     file: Path | None
     backends: tuple[str, ...]
     warn: Callable[[str], None]
@@ -88,8 +90,7 @@ class Tuner:
         if options.accuracy is not None and self.tune and options.target != "native" and not self.backends:
             hint = "add --target native, or --backend openvino"
             raise UsageError("only kernels of the target native and backends compute in less than float32", hint=hint)
-        context = click.get_current_context(silent=True)
-        if not self.tune and context and context.get_parameter_source("tune_budget") is ParameterSource.COMMANDLINE:
+        if self.budget is not None and not self.tune:
             raise UsageError("--tune-budget limits --tune, and nothing is measured", hint="add --tune")
         if self.backends and not self.tune:
             hint = "add --tune; `onnx-subgraph partition` gives regions to a backend without measuring the whole"
@@ -114,7 +115,8 @@ class Tuner:
     def _measured(self, model: Path, library: Library, options: Options, tell: Callable[[str], None]) -> Options:
         from onnx_subgraph.tuning import tune
 
-        self.found[model] = tuning = tune(model, library, options, self.budget, tell, self.backends)
+        budget = BUDGET if self.budget is None else self.budget
+        self.found[model] = tuning = tune(model, library, options, budget, tell, self.backends)
         return _tuned(options, tuning)
 
     def known(self, model: Path, options: Options) -> Options:

@@ -98,7 +98,7 @@ class Isolated(Backend):
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         gone, self._gone[:] = list(self._gone), []
-        watch = threading.Timer(deadline or 0.0, process.kill)
+        watch = threading.Timer(deadline or 0.0, _kill, [process])
         if deadline is not None:
             watch.start()
         try:
@@ -156,13 +156,21 @@ def _ended(process: subprocess.Popen[bytes]) -> str:
     return f"its process ended {how}"
 
 
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the process and everything that it started, which may hold its pipes open."""
+    if not hasattr(os, "killpg"):
+        process.kill()
+        return
+    with contextlib.suppress(OSError):  # nothing of its group is left
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def _close(process: subprocess.Popen[bytes]) -> None:
-    """End the process and everything that it started; once, because its number may be another's later."""
+    """End the process and close its pipes; once, because its number may be another's later."""
     assert process.stdin is not None and process.stdout is not None
     if process.stdin.closed:
         return
-    with contextlib.suppress(OSError):  # it ended, and nothing of its group is left
-        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+    _kill(process)
     process.wait()
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):  # unsent data

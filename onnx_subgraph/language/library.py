@@ -67,11 +67,10 @@ class Library:
         and if no id is left.
         """
         named, left_out = ({self.current(name) for name in names} for names in (only, skip))
-        chosen = (p for p in self.patterns if (not named or p.id in named) and p.id not in left_out)
-        found = tuple(p for p in chosen if p.is_for(target) or p.id in named or not is_built_in(p.file))
         if named and named <= left_out:
             raise UsageError("every pattern that --only selects is left out by --skip", hint="leave one of the two out")
-        return found
+        chosen = (p for p in self.patterns if (not named or p.id in named) and p.id not in left_out)
+        return tuple(p for p in chosen if p.is_for(target) or p.id in named or not is_built_in(p.file))
 
 
 def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True, checked: bool = False) -> Library:

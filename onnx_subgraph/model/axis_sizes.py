@@ -49,13 +49,19 @@ def _is_compound(dim: Dim) -> bool:
 
 
 def _simplified(dim: Dim, sizes: set[sympy.Expr]) -> Dim:
-    if isinstance(dim, int) or dim.value is None:
+    text = None if isinstance(dim, int) else dim.value
+    if text is None:
         return dim
-    if dim.value.isdecimal():
-        return int(dim.value)
-    if "floor(" in dim.value:
-        dim = _floored(dim.value)
-    expression = expression_of(dim) if dim.value and dim.value.startswith("Max(0,") else None
+    if text.isdecimal():
+        return int(text)
+    if "floor(" in text:
+        dim = _floored(text)
+    return _without_zero(dim, sizes) if str(dim).startswith("Max(0,") else dim
+
+
+def _without_zero(dim: Dim, sizes: set[sympy.Expr]) -> Dim:
+    """Max(0, n) = n, where n is also the size of an axis."""
+    expression = expression_of(dim)
     if expression is None or expression.func is not sympy.Max:
         return dim
     others = [term for term in expression.args if term != 0]
@@ -63,13 +69,13 @@ def _simplified(dim: Dim, sizes: set[sympy.Expr]) -> Dim:
 
 
 @cache
-def _floored(text: str) -> ir.SymbolicDim:
+def _floored(text: str) -> Dim:
     """Cancel exact quotients: floor(12*batch*seq/seq) = 12*batch. Join floors: floor((floor(n/5) - 1)/2) = floor((n - 5)/10)."""
     dim = ir.SymbolicDim(text)
     expression = expression_of(dim)
     if expression is None:
         return dim
-    return ir.SymbolicDim(expression.replace(lambda part: part.func is sympy.floor, lambda part: _joined(part.args[0])))
+    return dim_of(expression.replace(lambda part: part.func is sympy.floor, lambda part: _joined(part.args[0])))
 
 
 def _joined(inside: sympy.Expr) -> sympy.Expr:

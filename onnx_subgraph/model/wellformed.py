@@ -30,6 +30,7 @@ _PER_ELEMENT: Mapping[int, float] = {
 }
 """Numbers in a typed field per element, where it is not 1."""
 _DENSE = "store it densely; sparse ones can't be read"
+"""The hint for a sparse tensor."""
 _TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 

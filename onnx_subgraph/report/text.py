@@ -226,8 +226,10 @@ def _outputs(runs: Sequence[Run]) -> Rows:
 
 def _fused(groups: Sequence[grouping.Fusion]) -> list[RenderableType]:
     """The table of fusions, and below it a legend of its words."""
-    assuming = {group.pattern: group.assumes for group in groups if group.assumes}
-    legend = [f"{pattern} assumes {assumption(names)}; this was not checked" for pattern, names in assuming.items()]
+    assuming: dict[str, frozenset[str]] = {}
+    for group in groups:
+        assuming[group.pattern] = assuming.get(group.pattern, frozenset()) | group.assumes
+    legend = [f"{pattern} assumes {assumption(names)}; this was not checked" for pattern, names in assuming.items() if names]
     if any(group.added > group.removed for group in groups):
         legend.append("more nodes than before: they bring operands into the form that the fused operator takes")
     return [_fusions(groups), *(Text(line, "dim") for line in legend)]

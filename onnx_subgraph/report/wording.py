@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 UNNAMED = "(a node without a name)"
 ASSUMED = {
     "finite": "no value is NaN or infinite",
-    "nonempty": "no batch or length is 0, which the kernel rejects",
-    "nonnegative": "no index is negative, which the kernel rejects",
+    "nonempty": "no batch or length is 0",
+    "nonnegative": "no index is negative",
     "nonzero": "no norm is 0, or below the bound of the original",
 }
 """The meaning of each assumption of a pattern."""

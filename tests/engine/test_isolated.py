@@ -34,7 +34,7 @@ import os, pathlib, signal, subprocess, sys, time
 from onnx_subgraph.backends.reference import Reference
 
 class Mortal(Reference):
-    \"\"\"At batches from 13 on it ends its process, hangs, raises, or starts another process. It always prints.\"\"\"
+    \"\"\"At batches from 13 on it ends its process, hangs, raises, starts a process, forks. It always prints.\"\"\"
 
     name = "mortal"
     specializes = True
@@ -56,6 +56,10 @@ class Mortal(Reference):
             case 16:
                 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
                 pathlib.Path(os.environ["CHILD"]).write_text(str(child.pid))
+            case 17:
+                os.fork()
+                time.sleep(60)
+                os._exit(0)
         return super().run(compiled, inputs)
 
 class Abrupt(Reference):
@@ -157,6 +161,17 @@ def test_what_a_backend_starts_ends_with_its_process(tmp_path: Path, monkeypatch
         except OSError:
             return
     raise AssertionError("it still runs")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_a_run_that_hangs_is_ended_with_what_it_forked() -> None:
+    """A forked process holds the pipe of the answers open. If it went on, nobody would see that the first one has ended."""
+    backend = Isolated("mortal", deadline=0.5)
+    compiled = backend.compile(region(), (("float32", (17, 4)),))
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"it took more than 0.5 s and was ended"):
+        backend.run(compiled, feed(17))
+    assert time.monotonic() - begun < 30
 
 
 def test_an_interrupted_run_leaves_no_answer_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,8 +114,13 @@ def test_joined_floors_hold_for_every_size(first: int, second: int, third: int, 
     """Law: a size has the same value after its floors are joined. Lengths after strided convolutions keep one floor."""
     written = f"floor((floor((floor((n + {a})/{first}) + {b})/{second}) + {c})/{third})"
     joined = _floored(written)
+    assert isinstance(joined, ir.SymbolicDim)
     assert joined.evaluate({"n": n}) == ((((n + a) // first) + b) // second + c) // third
     assert str(joined.value).count("floor") <= 1
+
+
+def test_an_exact_quotient_of_a_number_is_a_number() -> None:
+    assert _floored("floor(12*batch/batch)") == 12
 
 
 FRAMES = """{

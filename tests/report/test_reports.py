@@ -12,12 +12,14 @@ import pytest
 from rich.console import Console, RenderableType
 
 from onnx_subgraph.errors import Span
+from onnx_subgraph.language.reading import ASSUMPTIONS
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.simplify import Simplified
 from onnx_subgraph.proving import Proof
 from onnx_subgraph.report import json, text, wording
 from onnx_subgraph.report import proofs as proofs_text
 from onnx_subgraph.report.selection import about
+from onnx_subgraph.report.wording import ASSUMED
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.verdict import Coverage, Run, Verdict
@@ -177,6 +179,19 @@ def test_a_difference_of_the_whole_model_is_a_sentence_about_the_model() -> None
     run = Run("", False, {}, None, "", float("inf"), 0.0, (), "has the inputs a, b; the reference has x")
     report = shown(text.comparison(Path("a"), Path("b"), Verdict("different", "kernel", (run,))))
     assert "why: the candidate has the inputs a, b; the reference has x\n" in re.sub(" +\n", "\n", report)
+
+
+def test_every_assumption_of_the_language_has_words() -> None:
+    assert set(ASSUMED) == set(ASSUMPTIONS)
+
+
+def test_the_legend_has_what_any_fusion_of_a_pattern_assumes() -> None:
+    """One match has fixed dimensions, and another operator than the one with a free batch."""
+    free = Rewrite("mha", "Attention", "/A", ("/a",), 1, frozenset({"finite", "nonempty"}))
+    fixed = Rewrite("mha", "com.microsoft.MultiHeadAttention", "/B", ("/b",), 1, frozenset({"finite"}))
+    for rewrites in ((free, fixed), (fixed, free)):
+        report = shown(text.fusion(replace(RESULT, rewrites=rewrites)))
+        assert "mha assumes that no value is NaN or infinite, and that no batch or length is 0; this was not checked\n" in report
 
 
 def test_the_table_of_fusions_has_a_legend() -> None:

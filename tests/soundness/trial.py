@@ -213,11 +213,8 @@ class _Attempt:
         if alarm and self.spoiled():
             return replace(trial, verified="different, caused by onnxruntime's optimisation of the fused model")
         if verdict.verdict == "different" and trial.finding is None:
-            return replace(
-                trial,
-                verified=verdict.verdict,
-                finding=Finding("false alarm", next((run.problem for run in verdict.runs if run.problem), str(verdict)[:600])),
-            )
+            why = next((run.problem for run in verdict.runs if run.problem), str(verdict)[:600])
+            return replace(trial, verified=verdict.verdict, finding=Finding("false alarm", why))
         if doubted and trial.finding is None:
             return replace(trial, verified=verdict.verdict, finding=Finding("doubted", doubted))
         return replace(trial, verified=verdict.verdict)
