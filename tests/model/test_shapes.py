@@ -119,6 +119,16 @@ def test_joined_floors_hold_for_every_size(first: int, second: int, third: int, 
     assert str(joined.value).count("floor") <= 1
 
 
+@example(2, 3, 2, 1, 1, 3)
+@example(3, 5, 1, 2, 0, 8)
+@given(*[st.integers(1, 4)] * 4, st.integers(0, 5), st.integers(1, 60))
+def test_floors_that_cannot_be_joined_keep_their_value(first: int, second: int, third: int, times: int, b: int, n: int) -> None:
+    """floor(2 * floor(n/3) / 5) is not floor(2*n/15), and floor(floor(n/2)/3 + 1/2) is not floor(n/6 + 1/2)."""
+    joined = _floored(f"floor({times}*floor(n/{first})/{second} + {b}/{third})")
+    assert isinstance(joined, ir.SymbolicDim)
+    assert joined.evaluate({"n": n}) == (times * (n // first) * third + b * second) // (second * third)
+
+
 def test_an_exact_quotient_of_a_number_is_a_number() -> None:
     assert _floored("floor(12*batch/batch)") == 12
 
