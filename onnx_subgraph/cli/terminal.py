@@ -87,7 +87,7 @@ def quiet_libraries() -> None:
     if not os.environ.get(DEBUG):
         import logging
 
-        logging.lastResort = None
+        logging.lastResort = logging.NullHandler()  # with None, Python prints that there is no handler
 
 
 @contextmanager

@@ -177,7 +177,10 @@ def _found(result: FuseResult) -> Object:
             if some
         },
         **{
-            name: [{"operator": one.operator, "loop": one.loop, "nodes": one.nodes} for one in some]
+            name: [
+                {"operator": one.operator, "loop": one.loop, "nodes": one.nodes, "assumes": sorted(one.rewrite.assumes)}
+                for one in some
+            ]
             for name, some in (("recurrent", result.recurrent), ("unrecurrent", result.unrecurrent))
             if some
         },

@@ -24,6 +24,7 @@ ASSUMED = {
     "finite": "no value is NaN or infinite",
     "nonempty": "no batch or length is 0",
     "nonnegative": "no index is negative",
+    "nonempty-images": "no image has a size of 0",
     "nonzero": "no norm is 0, or below the bound of the original",
 }
 """The meaning of each assumption of a pattern."""
@@ -123,7 +124,9 @@ def recurrent(made: Sequence[Recurrent], kept: Sequence[Recurrent]) -> str:
     """How many Loops became which operators, or had to stay; "" for none."""
     operators = Counter(one.operator for one in made)
     said = [f"{count(number, 'Loop')} {'is' if number == 1 else 'are'} {name} now" for name, number in operators.items()]
-    return ", ".join([*said, *([f"{count(len(kept), 'Loop')} kept"] if kept else [])])
+    said += [f"{count(len(kept), 'Loop')} kept"] if kept else []
+    assumed = frozenset().union(*(one.rewrite.assumes for one in made))
+    return ", ".join(said) + (f", assuming {assumption(assumed)}; this was not checked" if assumed else "")
 
 
 def conditions(bench: Bench) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
 
 import numpy as np
 import onnx_ir as ir
@@ -214,11 +215,15 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
     return rewrite, nodes
 
 
+_SIZES = {"nonempty": 0, "nonempty-images": 1}
+"""Assumptions about sizes: the first axis that each is about. The batch of images may be 0."""
+
+
 def _assumed(match: Match) -> frozenset[str]:
-    """What the pattern assumes of the data; where no dimension of the match is free, none can be 0."""
-    values = [value for value in match.bindings.values() if isinstance(value, ir.Value)]
-    free = any(value.shape is None or value.shape.is_dynamic() for value in values)
-    return match.pattern.assumes if free else match.pattern.assumes - {"nonempty"}
+    """What the pattern assumes of the data. Only a free dimension can be 0."""
+    shapes = [value.shape for value in match.bindings.values() if isinstance(value, ir.Value)]
+    fixed = (all(s is not None and all(isinstance(n, int) for n in s[first:]) for s in shapes) for first in _SIZES.values())
+    return match.pattern.assumes - set(compress(_SIZES, fixed))
 
 
 def _excerpt(nodes: Sequence[ir.Node], site: Site) -> Excerpt:

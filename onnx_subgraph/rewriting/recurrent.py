@@ -40,6 +40,8 @@ _NEVER_EMPTY = frozenset({"GRU"})
 
 The other operators then leave the last states undefined, while a Loop returns the initial ones.
 """
+_NEVER_WITHOUT_BATCH = frozenset({"GRU", "LSTM"})
+"""Operators whose onnxruntime kernel ends the process if the batch is empty. A Loop runs then."""
 _AXES_ARE_INPUTS = 13
 """The opset since which Squeeze and Unsqueeze take their axes as an input."""
 
@@ -216,6 +218,12 @@ class _Loop:
         return graph
 
     @property
+    def assumes(self) -> frozenset[str]:
+        """What the operator assumes of the data, as a pattern's `assumes`."""
+        batch = self.sequence.shape[1] if self.sequence.shape is not None else None
+        return frozenset({"nonempty"} if self.cell.operator in _NEVER_WITHOUT_BATCH and not isinstance(batch, int) else ())
+
+    @property
     def results(self) -> list[ir.Value]:
         """The results of the Loop that are read."""
         return [value for value in self.node.outputs if value.uses() or value.is_graph_output()]
@@ -227,7 +235,9 @@ class _Loop:
     def replaced(self, outline: Outline, constants: Constants, opset: int, record: Record | None) -> Recurrent:
         """Commit the rewrite and pass its cutting to `record`."""
         place, name, graph = self.place(outline), label(self.node), self.graph
-        recurrent = Recurrent(Rewrite(NAME, self.cell.operator, name, (name,), 1, root=name, place=place), 1 + len(self.body))
+        operator, assumes = self.cell.operator, self.assumes
+        rewrite = Rewrite(NAME, operator, name, (name,), 1, root=name, place=place, assumes=assumes)
+        recurrent = Recurrent(rewrite, 1 + len(self.body))
 
         def cut_out(nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> ir.Model:
             return cut([n for n in (*counting, *nodes) if n.graph is graph], results, graph, outline, constants.tensor)

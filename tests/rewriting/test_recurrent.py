@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -189,6 +192,25 @@ def test_loops_that_onnxruntime_computes_wrongly_for_an_empty_sequence_stay() ->
         assert made(model(step, 3, steps="T", last=False))[0] == []
     for step, gates, _ in CASES.values():
         assert made(model(step, gates, steps="T"))[0] == []
+
+
+@pytest.mark.parametrize(("step", "gates", "assumed"), [(PACKED_LSTM, 4, ["nonempty"]), (RNN, 1, [])], ids=["LSTM", "RNN"])
+def test_an_operator_that_ends_the_process_for_an_empty_batch_says_what_it_assumes(
+    step: str, gates: int, assumed: list[str], tmp_path: Path
+) -> None:
+    onnx.save(model(step, gates), tmp_path / "loop.onnx")
+    command = [sys.executable, "-m", "onnx_subgraph", "fuse", "loop.onnx"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert ("assuming that no batch or length is 0" in " ".join(said.split())) is bool(assumed)
+    loaded = json.loads(subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
+    assert [one["assumes"] for one in loaded["recurrent"]] == [assumed]
+
+
+def test_a_fixed_batch_is_not_empty() -> None:
+    loaded = ir.from_proto(model(PACKED_LSTM, 4))
+    loaded.graph.inputs[0].shape = ir.Shape([5, 2, INPUTS])
+    infer_shapes(loaded)
+    assert [one.rewrite.assumes for one in make_recurrent(loaded)] == [frozenset()]
 
 
 def test_an_unread_inner_loop_is_removed_with_its_body() -> None:
