@@ -302,6 +302,11 @@ def _size(tensor: onnx.TensorProto, path: Path, location: str) -> int:
     folder, inside = path.resolve().parent, file.resolve()
     if not inside.is_relative_to(folder):
         # onnxruntime resolves a linked model first, so it can read a cache of links to files that are together.
+        if not file.exists() and (folder / file_name(location)).is_file():
+            raise ModelError(
+                f"{path}: is a link, and the data file '{location}' of tensor '{tensor.name}' is not beside the link",
+                hint=f"name the file itself, {path.resolve()}, or put a link to the data beside this one",
+            )
         raise ModelError(
             f"{path}: tensor '{tensor.name}' has its data at '{location}', which leaves the folder of the model",
             hint=f"put the data into {folder} and export the model again",

@@ -90,14 +90,8 @@ class Trial:
         if self.file is None or fed.results:
             model = with_results_fed(self.model, fed.results, fed.sources) if fed.results else self.model
             return open_model(model, self.home, provider, optimised=optimised, placing=placing, profile=profile)
-        return open_session(
-            self.file,
-            provider,
-            optimised=optimised,
-            folder=self.home,
-            placing=placing,
-            profile=profile,
-        )
+        folder = None if self.file.resolve().parent == self.home else self.home  # a link's own data have the names of links
+        return open_session(self.file, provider, optimised=optimised, folder=folder, placing=placing, profile=profile)
 
 
 def outcomes_of(session: Session | Failure, provider: str, optimised: bool, cases: Sequence[Case]) -> Iterator[Outcome]:
