@@ -160,9 +160,14 @@ def hand_on(source: Path, path: Path) -> None:
     copy_whole(source, path)
 
 
+def data_files(path: Path) -> list[Path]:
+    """The data files that a model refers to. Raises ModelError where it cannot be read."""
+    return [path.parent / location for location in _locations(read(path))]
+
+
 def size_on_disk(path: Path) -> int:
     """The size in bytes of a model file and the data files that it refers to. Raises ModelError where it cannot be read."""
-    files = (path, *(path.parent / location for location in _locations(read(path))))
+    files = (path, *data_files(path))
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
