@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from onnx_subgraph.cli.streams import WrittenPath
+from onnx_subgraph.cli.written import check_writable, check_written
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,16 +27,16 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_FILE = click.Path(path_type=Path)
-
 
 EXPECT = click.option(
     "--expect",
-    type=_FILE,
+    type=click.Path(path_type=Path),
     metavar="FILE.yaml",
     help="Check the run against the expectations in this file. A model that misses one is not written: exit code 1.",
 )
-WRITE_EXPECT = click.option("--write-expect", type=_FILE, metavar="FILE.yaml", help="Write the expectations that this run meets.")
+WRITE_EXPECT = click.option(
+    "--write-expect", type=WrittenPath(), metavar="FILE.yaml", help="Write the expectations that this run meets."
+)
 
 
 def ci_options(command: Command) -> Command:
@@ -43,8 +45,10 @@ def ci_options(command: Command) -> Command:
         (
             EXPECT,
             WRITE_EXPECT,
-            click.option("--junit", type=_FILE, metavar="FILE.xml", help="Write a JUnit report, a case for each check."),
-            click.option("--summary", type=_FILE, metavar="FILE.md", help="Append a summary in Markdown, for the page of a job."),
+            click.option("--junit", type=WrittenPath(), metavar="FILE.xml", help="Write a JUnit report, a case for each check."),
+            click.option(
+                "--summary", type=WrittenPath(), metavar="FILE.md", help="Append a summary in Markdown, for the page of a job."
+            ),
             click.option(
                 "--annotations/--no-annotations",
                 default=None,
@@ -72,19 +76,15 @@ class Wanted:
         """Whether to report the size of the fused model."""
         return self.expect is not None or self.write_expect is not None
 
-    def check(self, taken: Iterable[Path]) -> None:
-        """Raises UsageError if a file can't be written, or is one of `taken`, which the run reads or writes."""
+    def check(self, others: Iterable[Path]) -> None:
+        """Raises UsageError if a file can't be written, or is one that the run reads or writes. others: as of `check_written`."""
         if self.expect is not None and self.write_expect is not None:
             hint = "use --expect to check a run, --write-expect to make the file again"
             raise UsageError("--expect and --write-expect exclude each other", hint=hint)
-        uses = {path.resolve(): "a model" for path in taken}
         for option, path in (("--write-expect", self.write_expect), ("--junit", self.junit), ("--summary", self.summary)):
-            if path is None:
-                continue
-            _check_writable(option, path)
-            other = uses.setdefault(path.resolve(), option)
-            if other != option:
-                raise UsageError(f"{option}: {path} is also the file of {other}", hint="name another file")
+            if path is not None:
+                check_writable(option, path)
+        check_written(others)
 
     def expectation(self, models: Sequence[Path], library: Library) -> Expectation | None:
         """The expectations for `models`. Raises ExpectationError for mistakes, or a model without a section."""
@@ -142,16 +142,6 @@ def _write_expectation(path: Path, entries: Sequence[Entry]) -> None:
         return
     results = [(entry.result, entry.result.near_misses) for entry in entries if entry.result is not None]
     write_whole(path, expectation_text(results).encode())
-
-
-def _check_writable(option: str, path: Path) -> None:
-    folder = path.parent
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{option}: {path} is not a regular file", hint="name a file to write")
-    if not folder.is_dir():
-        raise UsageError(f"{option}: there is no folder {folder}", hint="make the folder, or name another file")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{option}: the folder {folder} can't be written to", hint="name another file")
 
 
 def write_whole(path: Path, content: bytes) -> None:

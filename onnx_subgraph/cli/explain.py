@@ -29,6 +29,7 @@ from onnx_subgraph.cli.options import (
     verbose_option,
 )
 from onnx_subgraph.cli.page import page_option, plan_pages
+from onnx_subgraph.cli.written import check_written
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def explain(
     """
     check_executor(executor, jobs)
     pages = plan_pages(models.paths, report, (), models.below, several=models.several)
+    check_written(filter(None, pages))
 
     from onnx_subgraph.cli.batch import run
     from onnx_subgraph.cli.interrupt import break_off

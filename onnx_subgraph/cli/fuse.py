@@ -175,7 +175,7 @@ def fuse(
                 check_folder(path.parent, may_be_made=output_dir is not None)
     pages = plan_pages(models.paths, report, outputs, models.below, several=models.several)
     wanted = Wanted(expect, write_expect, junit, summary, annotations)
-    wanted.check((*models.paths, *outputs, *filter(None, pages)))
+    wanted.check((*outputs, *filter(None, pages)))
     if no_verify and (strict or sites):
         raise UsageError("--strict and --sites need verification, which --no-verify turns off", hint="leave out --no-verify")
     if sites_only and tune:

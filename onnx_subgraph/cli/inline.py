@@ -8,6 +8,7 @@ import click
 
 from onnx_subgraph.cli.options import json_option, quiet_option, verbose_option
 from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
+from onnx_subgraph.cli.written import check_written
 
 
 @click.command(short_help="Restore the nodes of engines and fused functions.")
@@ -35,6 +36,7 @@ def inline(model: Path, output: Path | None, as_json: bool) -> int:
 
     output = output or default_output(model, "inlined")
     check_target(output, never=(model,))
+    check_written()
     with progress() as say:
         say(f"{model}: inline")
         result = run(model, output)

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from onnx_subgraph.cli.options import json_option
+from onnx_subgraph.cli.streams import WrittenPath
+from onnx_subgraph.cli.written import check_written
 from onnx_subgraph.errors import UsageError
 
 
@@ -29,7 +31,7 @@ from onnx_subgraph.errors import UsageError
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=WrittenPath(dir_okay=False),
     metavar="LIBRARY",
     help="The library that --compile writes.",
 )
@@ -47,6 +49,7 @@ def kernels(folder: Path | None, sources: tuple[Path, ...], output: Path | None,
     if bool(sources) != (output is not None):
         raise UsageError("--compile and -o go together", hint="onnx-subgraph kernels --compile my_ops.c -o my_ops.so")
     if output is not None:
+        check_written()
         from onnx_subgraph.kernels.build import compile_sources
 
         compile_sources(sources, output)

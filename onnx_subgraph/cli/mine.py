@@ -9,6 +9,7 @@ import click
 
 from onnx_subgraph.cli.models import Models, models_argument
 from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_option, verbose_option
+from onnx_subgraph.cli.streams import WrittenPath
 
 
 @click.command(short_help="Find repeated subgraphs that no pattern covers.")
@@ -18,9 +19,7 @@ from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_o
     "--top", type=click.IntRange(min=1), default=10, metavar="N", help="How many units the table shows; --json has all."
 )
 @click.option("--least", type=click.IntRange(min=1), default=1, metavar="N", help="The fewest times that a unit occurs.")
-@click.option(
-    "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.html", help="Write a page with each unit drawn."
-)
+@click.option("--report", type=WrittenPath(dir_okay=False), metavar="FILE.html", help="Write a page with each unit drawn.")
 @click.option(
     "--profile", is_flag=True, help="Run each MODEL, and rank by the measured time of its nodes. Without it nothing is run."
 )
@@ -88,9 +87,11 @@ def _check_page(report: Path | None, models: Models) -> None:
     if report is None:
         return
     from onnx_subgraph.cli.page import check_folder
+    from onnx_subgraph.cli.written import check_written
     from onnx_subgraph.model.atomic import check_target
     from onnx_subgraph.report.html import check_installed
 
     check_installed()
     check_folder(report.parent, may_be_made=False)
     check_target(report, never=models.paths)
+    check_written()

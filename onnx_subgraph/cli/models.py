@@ -91,7 +91,7 @@ def find_models(words: Sequence[Path]) -> Models:
     for word in words:
         for one in _named(word):
             place = os.path.abspath(one.path)  # noqa: PTH100 - a link keeps its own name
-            if not (one.found and place in seen):
+            if place not in seen:
                 named.append(one)
             seen.add(place)
     return Models(tuple(named), len(words) > 1 or any(one.found for one in named))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from onnx_subgraph.cli.streams import WrittenPath
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def report_option(command: Command) -> Command:
 def page_option(what: str) -> Callable[[Command], Command]:
     """`--report`: an HTML page with `what`."""
     words = f"Write an HTML page with {what}. For several models, a folder."
-    return click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help=words)
+    return click.option("--report", type=WrittenPath(), metavar="FILE.html", help=words)
 
 
 def plan_pages(

@@ -176,7 +176,7 @@ def partition(
     if not dry_run:
         check_target(output, never=(model,))
     wanted = Wanted(expect, write_expect)
-    wanted.check((model, output))
+    wanted.check((output,))
     section = _section(wanted, model, patterns)
     checks: tuple[Check, ...] = ()
 

@@ -29,6 +29,7 @@ from onnx_subgraph.cli.options import (
     verbose_option,
 )
 from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
+from onnx_subgraph.cli.written import check_written
 from onnx_subgraph.errors import UsageError
 
 
@@ -122,6 +123,7 @@ def specialize(
     from onnx_subgraph.rewriting.marked import Marks
 
     check_target(output, never=(model,))
+    check_written((output,))
     library = load_patterns(patterns)
     skip_ids = current_ids(flat(skip), library)
     options = Options(

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial, reduce
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -42,11 +43,27 @@ class ModelPath(click.Path):
         return _received(ctx)
 
 
-class OutputPath(click.Path):
-    """The path of a model to write."""
+class WrittenPath(click.Path):
+    """The path of a file to write. An empty one is an error: probably an unset shell variable.
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    with_flag: the name of the flag without which the file is read instead.
+    """
+
+    def __init__(self, with_flag: str = "", **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+        self.with_flag = with_flag
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """The path as a `Path`. Raises click.BadParameter for an empty one."""
+        if not os.fspath(value):
+            self.fail("the path is empty; is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class OutputPath(WrittenPath):
+    """The path of a model to write."""
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onnx_subgraph.cli.finite import Finite
+from onnx_subgraph.cli.streams import WrittenPath
+from onnx_subgraph.cli.written import check_writable
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.paths import ends_with, short_names
 
@@ -55,7 +57,7 @@ def tune_options(command: Command) -> Command:
             ),
             click.option(
                 "--tuned",
-                type=click.Path(path_type=Path),
+                type=WrittenPath(with_flag="tune"),
                 metavar="FILE.json",
                 help="Write the choice of --tune to this file. Without --tune, use the choice in it and measure nothing.",
             ),
@@ -102,6 +104,8 @@ class Tuner:
 
             for name in self.backends:
                 check_backends(name)
+        if self.tune and self.file is not None:
+            check_writable("--tuned", self.file)
         if not self.tune and self.file is not None:
             from onnx_subgraph.timing.tuning import read
 

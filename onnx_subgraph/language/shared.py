@@ -7,6 +7,7 @@ on. A name that only other formulas define is absent (`None`).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -148,9 +149,12 @@ def _lines(data: Data | None) -> tuple[_Line, ...]:
     if not isinstance(data, Scalar):
         return ()
     texts = data.text.splitlines()
-    starts = [n for n, text in enumerate(texts) if text[:1].strip() and not text.startswith((")", "]"))]
+    first = next((n for n, text in enumerate(texts) if text.strip()), None)
+    if first is None:
+        raise PatternError("the block is empty", span=data.span, hint="write one `name = …` a line, or leave the key out")
+    starts = [n for n, text in enumerate(texts) if n == first or (text[:1].strip() and not text.startswith((")", "]")))]
     found = []
-    for start, end in zip(starts, [*starts[1:], len(texts)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(texts)]):
         text = "\n".join(texts[start:end])
         left = _LEFT.match(text)
         assigned = frozenset(re.split(r"\s*,\s*", left[1])) - {"_"} if left else frozenset()

@@ -236,7 +236,8 @@ class _Reader:
             return self.kind.error(f"not valid YAML: {problem}", span=span, hint=_yaml_hint(span, problem))
         position = next((i for i, c in enumerate(self.text) if not (c.isprintable() or c in "\t\n\r\x85\u2028\u2029")), 0)
         before = _BREAK.split(self.text[:position])
-        return self.kind.error("not valid YAML: a control character", span=self.place(len(before), len(before[-1]) + 1))
+        span = self.place(len(before), len(before[-1]) + 1)
+        return self.kind.error(f"not valid YAML: a control character, {self.text[position]!a}", span=span, hint="delete it")
 
 
 def _yaml_hint(span: Span, problem: str) -> str:

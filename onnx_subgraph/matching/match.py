@@ -83,9 +83,10 @@ class NearMiss:
 
     span: the place in the pattern file that failed. node: the name of the model's node where it failed.
     expected, found: as text. matched: the number of matched nodes. anchor: the name of the node it started from.
-    change: the smallest change of the model that would let the pattern get further, as text. unknown: whether it failed because a
-    type or shape is unknown. kind: what does not match. numbers: the expected and the found number, if only the number is wrong.
-    operators: the expected operators, any of which would match. there: the operator where it failed.
+    change: the smallest change of the model that would let the pattern get further, as text; "" where the model computes
+    something else. unknown: whether it failed because a type or shape is unknown. kind: what does not match. numbers: the
+    expected and the found number, if only the number is wrong. operators: the expected operators, any of which would match.
+    there: the operator where it failed.
     lines: the lines of the pattern that had matched, with their nodes; () where not requested.
     """
 

@@ -28,6 +28,8 @@ from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators.names import operator_of, qualified
 
 Target = ir.Value | Virtual
+_FORMULA = frozenset({Kind.TERM, Kind.ITEM, Kind.VALUE, Kind.LAYOUT})
+"""The failures where the model has another operator, sum or product, or none."""
 
 
 def words(term: Normal) -> str:
@@ -177,7 +179,7 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
         expected=outer(expected),
         found=outer(found),
         matched=failure.matched,
-        change=outer(_change(pattern, view, failure) or f"put {expected} in the place of {found}"),
+        change=outer(_change(pattern, view, failure) or _swap(failure, expected, found)),
         unknown=failure.said is not None and failure.said[2] == DECLARE,
         kind=failure.kind,
         numbers=_numbers(view, failure),
@@ -204,10 +206,16 @@ def _numbers(view: View, failure: Failure) -> tuple[float, float] | None:
     return None if wanted is None or found is None else (wanted, found)
 
 
-def _operators(term: Normal | None) -> tuple[str, ...]:
-    """The expected operators, any of which would match."""
+def _defined(term: Normal | None) -> Normal | None:
+    """A term, or what its name stands for."""
     while isinstance(term, Name):
         term = term.definition
+    return term
+
+
+def _operators(term: Normal | None) -> tuple[str, ...]:
+    """The expected operators, any of which would match."""
+    term = _defined(term)
     return tuple(sorted(map(qualified, term.operators))) if isinstance(term, Operation) else ()
 
 
@@ -231,6 +239,14 @@ def _change(pattern: Pattern, view: View, failure: Failure) -> str:
     value = failure.value
     said = "" if failure.said is None else failure.said[2]
     return said or _change_of_cast_or_guard(pattern, view, value) or _change_of_input(failure) or _change_of_gemm(view, failure)
+
+
+def _swap(failure: Failure, expected: str, found: str) -> str:
+    """The change where a number or a constant differs; "" where an operator does, because the model computes something else."""
+    term = _defined(failure.term)
+    is_exponent = failure.kind is Kind.ITEM and term is None and failure.value is not None
+    is_formula = failure.kind in _FORMULA and not isinstance(term, Constant | Nothing)
+    return f"put {expected} in the place of {found}" if is_exponent or not is_formula else ""
 
 
 def _name(node: ir.Node) -> str:

@@ -47,9 +47,9 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
         with quiet("onnx_ir"):
             model = ir.from_proto(proto)
         for tensor_owner in _external(model):
-            tensor_owner.const_value = DataFileTensor.of(tensor_owner.const_value, home.parent)
+            tensor_owner.const_value = DataFileTensor.of(tensor_owner.const_value, home)
         _keep_in_file(model, proto, file, extents)
-        _set_folder(model, home.parent)
+        _set_place(model, home)
         _mark_stripped(model, proto)
         tidy(model, path)
         shapes.remember_declared(
@@ -117,7 +117,7 @@ def save(model: ir.Model, path: Path, source: Path | None) -> None:
     path = Path(path)
     data = sources(model)
     check_target(path, never=(*((source,) if source is not None else ()), *data))
-    beside = source is not None and source.resolve().parent == path.resolve().parent
+    beside = source is not None and source.resolve().parent == path.parent.resolve()  # a link at `path` is replaced
     with placed(model, path, keep=beside, never=data) as placement:
         placement.write(lambda: pieces(model, path))
 
@@ -155,15 +155,19 @@ def hand_on(source: Path, path: Path) -> None:
     locations = _locations(read(source))
     data = [source.parent / location for location in locations]
     check_target(path, never=(source, *data))
-    if source.resolve().parent != path.resolve().parent:
-        for file, location in zip(data, locations, strict=True):
-            _hand_on_data(file, path.parent / location, path)
+    for file, location in zip(data, locations, strict=True):
+        _hand_on_data(file, path.parent / location, path)
     copy_whole(source, path)
+
+
+def data_files(path: Path) -> list[Path]:
+    """The data files that a model refers to. Raises ModelError where it cannot be read."""
+    return [path.parent / location for location in _locations(read(path))]
 
 
 def size_on_disk(path: Path) -> int:
     """The size in bytes of a model file and the data files that it refers to. Raises ModelError where it cannot be read."""
-    files = (path, *(path.parent / location for location in _locations(read(path))))
+    files = (path, *data_files(path))
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
@@ -174,8 +178,13 @@ def _locations(proto: onnx.ModelProto) -> list[str]:
 
 
 def _hand_on_data(file: Path, target: Path, path: Path) -> None:
-    if not target.resolve().is_relative_to(path.resolve().parent):
-        raise ModelError(f"{path}: its data '{target}' would leave the folder", hint="export the model again")
+    if not target.resolve().is_relative_to(path.parent.resolve()):
+        raise UsageError(
+            f"{path}: its data '{target}' is a link to another folder, so onnxruntime would not load the copy",
+            hint="choose another folder for the output, with -o or --output-dir",
+        )
+    if target.exists() and target.samefile(file):
+        return
     users = [other.name for other in sorted(target.parent.glob("*.onnx")) if other != path and _uses(other, target)]
     if target.exists() and users and not _same_bytes(file, target):
         raise UsageError(f"{target}: is data of {users[0]} and would be overwritten", hint="choose another output folder")
@@ -252,17 +261,19 @@ def _mark_stripped(model: ir.Model, proto: onnx.ModelProto) -> None:
             model.graph.initializers[tensor.name].meta[STRIPPED] = True
 
 
-def _set_folder(model: ir.Model, folder: Path) -> None:
-    """Set the folder of external tensors in attributes."""
+def _set_place(model: ir.Model, path: Path) -> None:
+    """Set the places of external tensors in attributes. path: of the model's file."""
     owners = (model.graph, *(function.graph for function in model.functions.values()))
     for node in (node for owner in owners for graph in within(owner) for node in graph):
-        for attribute in node.attributes.data.values():
+        for attribute in list(node.attributes.data.values()):
             if attribute.type not in (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS) or attribute.is_ref():
                 continue
-            found = (attribute.value,) if attribute.type == ir.AttributeType.TENSOR else attribute.value
-            for tensor in found:
-                if isinstance(tensor, ir.ExternalTensor):
-                    tensor.base_dir = folder
+            one = attribute.type == ir.AttributeType.TENSOR
+            found = (attribute.value,) if one else attribute.value
+            if not any(isinstance(tensor, ir.ExternalTensor) for tensor in found):
+                continue
+            put = [DataFileTensor.of(t, path) if isinstance(t, ir.ExternalTensor) else t for t in found]
+            node.attributes[attribute.name] = ir.Attr(attribute.name, attribute.type, put[0] if one else put)
 
 
 def _root(error: BaseException) -> str:

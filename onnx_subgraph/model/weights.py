@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.atomic import copy_bytes, written_whole
 from onnx_subgraph.model.constants import STRIPPED
 from onnx_subgraph.model.inside import FileTensor
-from onnx_subgraph.model.texts import file_name
+from onnx_subgraph.model.texts import file_name, readable
 from onnx_subgraph.model.wire import LARGE, WHOLE_BYTES
 
 OUTSIDE = 1 << 20
@@ -39,10 +39,12 @@ class DataFileTensor(ir.ExternalTensor):
     __slots__ = ()
 
     @classmethod
-    def of(cls, tensor: ir.TensorProtocol | None, folder: Path) -> DataFileTensor:
+    def of(cls, tensor: ir.TensorProtocol | None, model: Path) -> DataFileTensor:
+        """The external data of a tensor in the file `model`."""
         assert isinstance(tensor, ir.ExternalTensor)
+        location, folder = place(model, str(tensor.location))
         return cls(
-            tensor.location,
+            location,
             tensor.offset,
             tensor.length,
             tensor.dtype,
@@ -60,6 +62,23 @@ class DataFileTensor(ir.ExternalTensor):
 
     def _check_path_containment(self) -> None:
         return None
+
+
+def place(model: Path, location: str) -> tuple[str, Path]:
+    """Where the data at `location` of the file `model` is: its location in a folder, and the folder.
+
+    A download cache links a model and its data to files that are together and have other names. There the place is that of the
+    file: a candidate elsewhere, which has no links, is given this folder.
+    """
+    if not is_linked(model):
+        return location, model.parent
+    folder, file = model.resolve().parent, (model.parent / file_name(location)).resolve()
+    return readable(os.fsencode(file.relative_to(folder).as_posix())), folder
+
+
+def is_linked(model: Path) -> bool:
+    """Whether a model is a link to a file in another folder, so that its data may have another name there."""
+    return model.parent.resolve() != model.resolve().parent
 
 
 def sources(model: ir.Model) -> tuple[Path, ...]:

@@ -242,6 +242,12 @@ def _check_elements(tensor: onnx.TensorProto, path: Path) -> None:
     No elements at all are allowed (`is_stripped`).
     """
     held = {field: len(getattr(tensor, field)) for field in _TYPED_FIELDS if getattr(tensor, field)}
+    if held and [*held] != [onnx.helper.tensor_dtype_to_field(tensor.data_type)]:
+        kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+        raise ModelError(
+            f"{path}: tensor '{tensor.name}' of type {kind} has its data in {' and '.join(held)}",
+            hint="the file is damaged; export or download it again",
+        )
     count = prod(tensor.dims)
     wanted = ceil(count * _PER_ELEMENT.get(tensor.data_type, 1.0))
     if held and list(held.values()) != [wanted]:
@@ -252,7 +258,7 @@ def _check_elements(tensor: onnx.TensorProto, path: Path) -> None:
 
 
 def _bytes(tensor: onnx.TensorProto, path: Path) -> int:
-    """The size of the elements in bytes; 0 for strings and unknown types."""
+    """The size of the elements in bytes; 0 for strings."""
     if tensor.data_type == onnx.TensorProto.UNDEFINED:
         raise ModelError(f"{path}: tensor '{tensor.name}' has no element type", hint="the file is damaged; export it again")
     count = 1
@@ -263,7 +269,8 @@ def _bytes(tensor: onnx.TensorProto, path: Path) -> int:
     try:
         dtype = ir.DataType(tensor.data_type)
     except ValueError:
-        return 0
+        hint = "the file is damaged, or needs a newer onnx"
+        raise ModelError(f"{path}: tensor '{tensor.name}' has the unknown element type {tensor.data_type}", hint=hint) from None
     return 0 if dtype == ir.DataType.STRING else (count * dtype.bitwidth + 7) // 8
 
 
@@ -302,6 +309,11 @@ def _size(tensor: onnx.TensorProto, path: Path, location: str) -> int:
     folder, inside = path.resolve().parent, file.resolve()
     if not inside.is_relative_to(folder):
         # onnxruntime resolves a linked model first, so it can read a cache of links to files that are together.
+        if not file.exists() and (folder / file_name(location)).is_file():
+            raise ModelError(
+                f"{path}: is a link, and the data file '{location}' of tensor '{tensor.name}' is not beside the link",
+                hint=f"name the file itself, {path.resolve()}, or put a link to the data beside this one",
+            )
         raise ModelError(
             f"{path}: tensor '{tensor.name}' has its data at '{location}', which leaves the folder of the model",
             hint=f"put the data into {folder} and export the model again",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from onnx_subgraph import temporary
 from onnx_subgraph.session.digest import Memory, file_digest, stamp
@@ -97,7 +97,8 @@ class Cache:
             files, note = dict(content["files"]), dict(content["note"])
             whole = all(_is_whole(folder / name, known) for name, known in files.items())
             whole = whole and time.time() < (-math.inf if lasting and "until" in note else float(note.get("until", math.inf)))
-            os.utime(manifest)
+            with contextlib.suppress(OSError):  # a cache that was filled elsewhere may be read-only
+                os.utime(manifest)
         except FileNotFoundError:
             if folder.exists():
                 self._drop(folder)
@@ -168,7 +169,7 @@ class Cache:
             return
         folder = self.folder / "locks"
         _make_folder(folder)
-        with (folder / name).open("a") as file:
+        with _opened(folder / name) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -194,8 +195,18 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        said = f"the cache folder can't be made ({error.strerror}); ONNX_SUBGRAPH_CACHE names another one, or off"
-        raise OSError(error.errno, said, str(folder)) from None
+        raise _said(error, "the cache folder can't be made", folder) from None
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        return path.open("a")
+    except OSError as error:
+        raise _said(error, "the cache folder can't be written to", path) from None
+
+
+def _said(error: OSError, what: str, path: Path) -> OSError:
+    return OSError(error.errno, f"{what} ({error.strerror}); ONNX_SUBGRAPH_CACHE names another one, or off", str(path))
 
 
 def _is_whole(path: Path, known: dict[str, Any]) -> bool:

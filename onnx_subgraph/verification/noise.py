@@ -32,6 +32,9 @@ _EPSILON = {
     ir.DataType.DOUBLE: 2.0**-52,
 }
 
+_COMPUTED = {ir.DataType.BFLOAT16: ir.DataType.FLOAT}
+"""The type in which a value is moved, if it is not its own: onnxruntime casts bfloat16 on the CPU and does not multiply it."""
+
 
 def _operators(names: str) -> frozenset[str]:
     return frozenset(names.split())
@@ -136,12 +139,18 @@ def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int
     uses, is_output = list(value.uses()), value.is_graph_output()
     if (not uses and not is_output) or value.dtype is None:
         return 0
-    factor = _factor(value, value.dtype, seed, opsets.get("", 1))
-    nodes = [*factor, ir.node("Mul", [value, factor[-1].outputs[0]])]
+    dtype = _COMPUTED.get(value.dtype, value.dtype)
+    nodes = [] if dtype is value.dtype else [ir.node("Cast", [value], {"to": int(dtype)})]
+    plain = nodes[-1].outputs[0] if nodes else value
+    nodes += _factor(plain, dtype, _EPSILON[value.dtype], seed, opsets.get("", 1))
+    factor = nodes[-1].outputs[0]
+    nodes.append(ir.node("Mul", [plain, factor]))
     if (producer := value.producer()) is not None and producer.op_type in _AROUND_HALF:
-        nodes += _half_of_the_rest(factor[-1].outputs[0], nodes[-1].outputs[0], value.dtype)
+        nodes += _half_of_the_rest(factor, nodes[-1].outputs[0], dtype)
     if producer is not None and producer.op_type == _TRANSFORM:
-        nodes += _of_the_largest(factor[-1].outputs[0], nodes[-1].outputs[0], value, _units(value))
+        nodes += _of_the_largest(factor, nodes[-1].outputs[0], plain, dtype, _units(value))
+    if dtype is not value.dtype:
+        nodes.append(ir.node("Cast", nodes[-1].outputs, {"to": int(value.dtype)}))
     moved = nodes[-1].outputs[0]
     moved.dtype, moved.shape = value.dtype, value.shape
     for number, node in enumerate(nodes):
@@ -162,9 +171,9 @@ def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int
     return 1
 
 
-def _factor(value: ir.Value, dtype: ir.DataType, seed: int, opset: int) -> list[ir.Node]:
-    """Nodes whose last output has the value's shape and dtype and is 1 - eps * u, rounded once from float32 or float64."""
-    wide, step = ir.DataType.DOUBLE if dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT, _EPSILON[dtype]
+def _factor(value: ir.Value, dtype: ir.DataType, step: float, seed: int, opset: int) -> list[ir.Node]:
+    """Nodes whose last output has the value's shape and this dtype and is 1 - step * u, rounded once from float32 or float64."""
+    wide = ir.DataType.DOUBLE if dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT
     scattered = seed * 10368889 % (1 << 24)  # onnxruntime's generator starts similarly from neighbouring seeds
 
     def constant(array: object) -> ir.Node:
@@ -205,10 +214,9 @@ def _units(spectrum: ir.Value) -> float:
     return float(half) if half & (half - 1) else _UNITS_OF_FFT
 
 
-def _of_the_largest(factor: ir.Value, moved: ir.Value, value: ir.Value, units: float) -> list[ir.Node]:
+def _of_the_largest(factor: ir.Value, moved: ir.Value, value: ir.Value, dtype: ir.DataType, units: float) -> list[ir.Node]:
     """Nodes whose last output is `moved` + units * (1 - factor) * the largest magnitude of `value`."""
-    assert value.dtype is not None
-    one, times = (ir.node("Constant", [], {"value": ir.tensor(np.asarray(n, value.dtype.numpy()))}) for n in (1.0, units))
+    one, times = (ir.node("Constant", [], {"value": ir.tensor(np.asarray(n, dtype.numpy()))}) for n in (1.0, units))
     rest = ir.node("Sub", [one.outputs[0], factor])
     size = ir.node("Abs", [value])
     largest = ir.node("ReduceMax", size.outputs, {"keepdims": 1})

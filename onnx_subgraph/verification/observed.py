@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.nested import bodies
+from onnx_subgraph.matching.origin import label
+from onnx_subgraph.model.nested import bodies, within
 from onnx_subgraph.verification.verdict import Reached
 
 _INLINED = "_inlfunc_"
@@ -31,6 +32,21 @@ def reached(model: ir.Model, executed: Collection[str]) -> Reached:
         if ran or graph is model.graph:
             found |= names
     return Reached(frozenset(kernel), frozenset(found))
+
+
+def name_bodies(model: ir.Model) -> bool:
+    """Name the nodes of bodies that have no name after their first output, in place: a profile tells nodes by their names.
+
+    Returns whether there were any. A name that another node has is not given.
+    """
+    taken = {node.name for node in model.graph.all_nodes() if node.name}
+    nameless = [node for graph in within(model.graph)[1:] for node in graph if not node.name]
+    found = False
+    for node in nameless:
+        if (name := label(node)) not in taken:
+            node.name, found = name, True
+            taken.add(name)
+    return found
 
 
 def _graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, bool]]:

@@ -113,7 +113,7 @@ def own_operators(model: ir.Model, source: Path, provider: str) -> Operators:
     source: the file that the model was read from; its folder holds the external data. Nodes inlined from functions are left out.
     """
     with temporary.folder() as folder:
-        optimised = optimise(source, provider, folder / "optimised.onnx", folder=source.resolve().parent)
+        optimised = optimise(source, provider, folder / "optimised.onnx")
         if isinstance(optimised, Failure):
             return {}
         by_itself, before = _optimised(optimised), _written(model)

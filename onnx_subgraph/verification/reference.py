@@ -33,7 +33,7 @@ from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
 from onnx_subgraph.verification.memory import open_file, too_large
 from onnx_subgraph.verification.nearness import exactly, nearness
-from onnx_subgraph.verification.observed import reached
+from onnx_subgraph.verification.observed import name_bodies, reached
 from onnx_subgraph.verification.sessions import (
     Failure,
     Outputs,
@@ -127,7 +127,8 @@ class Reference:
         if problems:
             return Verdict("different", strength, problems)
         home = weights or (candidate if isinstance(candidate, Path) else self.path).resolve().parent
-        trial = Trial(fused, candidate if isinstance(candidate, Path) else None, home)
+        is_file = isinstance(candidate, Path)
+        trial = Trial(fused, candidate if isinstance(candidate, Path) else None, home, named=is_file and name_bodies(fused))
         runs: list[Run] = []
         for provider in self.providers:
             if isinstance(cases := self.cases(provider), Failure):

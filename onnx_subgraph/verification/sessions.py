@@ -257,7 +257,10 @@ def runner(session: Session) -> Callable[[Mapping[str, Any], Any], Sequence[Any]
     return lambda feeds, options: list(session.handle.run(None, dict(feeds), options))
 
 
-_PLACE_IN_SOURCE = re.compile(r"/onnxruntime_src/\S+?:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^]]*\])? ")
+_PLACE_IN_SOURCE = re.compile(
+    r"/onnxruntime_src/\S+?:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?:::<lambda\([^()]*\)>)?(?: \[with [^]]*\])? "
+    r"|\b\w+\.(?:cc|h):\d+ \w+ "
+)
 """The line of onnxruntime's source that a message comes from, with the signature of its function."""
 
 

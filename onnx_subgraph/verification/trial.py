@@ -65,12 +65,14 @@ class Outcome:
 class Trial:
     """A candidate to run. file: its path, None for a model in memory. home: the folder of its external data.
 
+    named: whether the model has names that the file lacks, which a profile needs.
     placements: where nodes ran, for every provider except the CPU's. executed: the nodes that ran, by onnxruntime's names.
     """
 
     model: ir.Model
     file: Path | None
     home: Path
+    named: bool = False
     placements: list[Placement] = field(default_factory=list)
     executed: set[str] = field(default_factory=set)
 
@@ -87,17 +89,11 @@ class Trial:
                 self.executed |= executed(session)
 
     def _opened(self, provider: str, optimised: bool, fed: Fed, placing: bool, profile: Path | None) -> Session | Failure:
-        if self.file is None or fed.results:
+        if self.file is None or fed.results or (self.named and profile is not None):
             model = with_results_fed(self.model, fed.results, fed.sources) if fed.results else self.model
             return open_model(model, self.home, provider, optimised=optimised, placing=placing, profile=profile)
-        return open_session(
-            self.file,
-            provider,
-            optimised=optimised,
-            folder=self.home,
-            placing=placing,
-            profile=profile,
-        )
+        folder = None if self.file.resolve().parent == self.home else self.home  # a link's own data have the names of links
+        return open_session(self.file, provider, optimised=optimised, folder=folder, placing=placing, profile=profile)
 
 
 def outcomes_of(session: Session | Failure, provider: str, optimised: bool, cases: Sequence[Case]) -> Iterator[Outcome]:

@@ -14,6 +14,7 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.both_ways import both_ways, numerics_of
 from onnx_subgraph.verification.libraries import with_libraries
+from onnx_subgraph.verification.observed import name_bodies
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.verdict import Verdict
@@ -64,6 +65,7 @@ def verify(
     )
     home = None if weights is None else Path(weights)
     model = load(Path(candidate), weights=home)
+    name_bodies(model)
     library = _library(model) if CPU in providers and home is None else None
     with with_libraries(custom_op_libraries):
         if library is None:

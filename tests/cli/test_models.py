@@ -43,6 +43,8 @@ zoo/a/*.onnx
         (["zoo/**/m.onnx"], ["zoo/a/m.onnx", "zoo/c/d/m.onnx"], ["a/m.onnx", "c/d/m.onnx"]),
         (["zoo/[ab]*/*.onnx"], ["zoo/a/m.onnx"], ["a/m.onnx"]),
         (["zoo/b.onnx", "zoo"], ["zoo/b.onnx", "zoo/a/m.onnx", "zoo/c/d/m.onnx"], ["b.onnx", "a/m.onnx", "c/d/m.onnx"]),
+        (["zoo/b.onnx", "zoo/a/../b.onnx"], ["zoo/b.onnx"], ["b.onnx"]),
+        (["zoo", "zoo/b.onnx"], ["zoo/a/m.onnx", "zoo/b.onnx", "zoo/c/d/m.onnx"], ["a/m.onnx", "b.onnx", "c/d/m.onnx"]),
         (["@l.txt"], ["zoo/b.onnx", "zoo/c/d/m.onnx", "zoo/a/m.onnx"], ["zoo/b.onnx", "zoo/c/d/m.onnx", "zoo/a/m.onnx"]),
     ],
     ids=str,

@@ -361,3 +361,22 @@ def test_layouts_are_recipes_for_inputs_and_results_of_a_native_kernel(old: str,
     assert operator(KERNEL).layouts == dict.fromkeys("xy", "b h s d -> b s (h d)")
     with pytest.raises(PatternError, match=message):
         operator(head + tail.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("text", [ALIKE, SWISH + SEVERAL], ids=["alike", "several"])
+def test_shared_patterns_without_one_of_their_lines_are_read_or_refused_at_a_place(tmp_path: Path, text: str) -> None:
+    lines = text.splitlines(keepends=True)
+    for number, _ in enumerate(lines):
+        (tmp_path / "file.yaml").write_text("".join(lines[:number] + lines[number + 1 :]), encoding="utf-8")
+        try:
+            load_patterns([tmp_path], built_in=False)
+        except PatternError as error:
+            assert error.span is not None
+
+
+@pytest.mark.parametrize("empty", ["let: |\n", "let: ''\n"])
+def test_an_empty_shared_block_is_a_mistake(tmp_path: Path, empty: str) -> None:
+    (tmp_path / "alike.yaml").write_text(ALIKE.replace("let: double = 2 * k\n", empty), encoding="utf-8")
+    with pytest.raises(PatternError, match="the block is empty") as error:
+        load_patterns([tmp_path], built_in=False)
+    assert error.value.span is not None and error.value.span.line == 4

@@ -67,6 +67,25 @@ def test_a_copied_entry_is_valid(tmp_path: Path) -> None:
     assert Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made)).found
 
 
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
+def test_an_entry_is_found_in_a_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    """As in an image that was built by another user, or is mounted read-only. A new entry says what to do."""
+    made: list[bytes] = []
+    Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made))
+    opened = Path.open
+
+    def refuse(path: object, *arguments: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(Path, "rename", refuse)
+    monkeypatch.setattr(Path, "open", lambda path, mode="r", **o: refuse(path) if "a" in mode else opened(path, mode, **o))
+    assert Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"other", made)).found
+    assert made == [b"model"]
+    with pytest.raises(OSError, match="ONNX_SUBGRAPH_CACHE names another one, or off"):
+        Cache(tmp_path, 1 << 20).get(KEYS[1], filling(b"other", made))
+
+
 def test_a_failed_entry_leaves_nothing(tmp_path: Path) -> None:
     def fail(folder: Path) -> dict[str, Any]:
         (folder / "model.onnx").write_bytes(b"half")

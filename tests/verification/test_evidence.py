@@ -5,6 +5,7 @@ Sites that no run reached are checked alone.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -433,6 +434,20 @@ def test_verify_checks_a_branch_that_no_run_takes(tmp_path: Path, alpha: float, 
     verdict = verify(one, other)
     assert verdict.verdict == expected, verdict.reason
     assert expected == "equivalent" or "which no run took" in verdict.runs[-1].problem
+
+
+@pytest.mark.parametrize(("alpha", "expected"), [(1.0, "equivalent"), (1.001, "different")])
+def test_verify_checks_such_a_branch_also_where_no_node_has_a_name(tmp_path: Path, alpha: float, expected: str) -> None:
+    """A profile tells the nodes that ran by their names. A branch without any counted as taken."""
+    one, other = (
+        silu(tmp_path / f"{i}.onnx", re.sub(r"\[\w+\] ", "", NAMED.format(then=then)), "")
+        for i, then in enumerate(("s = Sigmoid (x) u = Mul (x, s)", FUSED.format(alpha=alpha)))
+    )
+    before = other.read_bytes()
+    verdict = verify(one, other)
+    assert verdict.verdict == expected, verdict.reason
+    assert expected == "equivalent" or "which no run took" in verdict.runs[-1].problem
+    assert other.read_bytes() == before
 
 
 def test_verify_can_not_decide_if_nothing_shows_a_branch_that_no_run_takes(tmp_path: Path) -> None:

@@ -377,3 +377,20 @@ def test_a_run_with_noise_that_fails_is_told(tmp_path: Path) -> None:
     reference = Reference(path)
     reference.measure_noise("CPUExecutionProvider")
     assert "a run with it failed: the bounds may be too tight" in reference.verdict(path).reason
+
+
+@pytest.mark.parametrize("opset", [17, 22])
+@pytest.mark.parametrize("narrow", [10, 16], ids=["float16", "bfloat16"])
+def test_a_fused_operator_need_not_round_to_a_narrower_type_between(tmp_path: Path, narrow: int, opset: int) -> None:
+    """Also to bfloat16: onnxruntime casts to it on the CPU and does not multiply it, and the noise is still measured there."""
+    text = f"""<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> g (float[n, 32] x) => (float[n, 32] y)
+    <float root = {{1.41421356}}, float one = {{1.0}}, float half = {{0.5}}, float more = {{1.1}}> {{
+      a = Cast <to = {narrow}> (x) h = Cast <to = 1> (a) GELU y = Relu (c)
+    }}"""
+    rounded = f"b = Cast <to = {narrow}> (z) c = Cast <to = 1> (b)"
+    written = f"d = Div (h, root) e = Erf (d) f = Add (e, one) m = Mul (h, f) z = Mul (m, half) {rounded}"
+    others = ("c = com.microsoft.Gelu (h)", "w = com.microsoft.Gelu (h) c = Mul (w, more)")
+    original, right, wrong = (write(tmp_path / f"{i}.onnx", text.replace("GELU", s)) for i, s in enumerate((written, *others)))
+    verdict = verify(original, right)
+    assert (verdict.verdict, verdict.reason) == ("equivalent", "")
+    assert verify(original, wrong).verdict == "different"
