@@ -26,7 +26,7 @@ from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, timed, trials
-from onnx_subgraph.verification.sessions import Failure, Session, run
+from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
 
@@ -47,12 +47,16 @@ LARGER = (512, 2048, 8192)
 """Lengths to try where the outputs show nothing. For example, audio shorter than a window gives silence."""
 
 
+WIDE = 64
+"""The seed of a case of many magnitudes, relative to that of the case whose sizes it has."""
+
+
 @dataclass(slots=True)
 class Drawing:
     """The original on one provider: finds cases that run on it, and sets their outputs and bounds.
 
     fed: the original without its random operators, as the cases feed it, once there are cases. unmeasured: the
-    kinds of noise that the bounds do not include.
+    kinds of noise that the bounds do not include. wide: whether to try inputs of many magnitudes as well.
     """
 
     path: Path
@@ -63,6 +67,7 @@ class Drawing:
     fix_overflows: bool = False
     remarks: list[str] = field(default_factory=list)
     draws: int = DRAWS
+    wide: bool = False
     fed: Fed = field(init=False)
     unmeasured: list[str] = field(init=False)
     _noises: list[dict[str, Noise]] = field(init=False, default_factory=list)
@@ -152,7 +157,16 @@ class Drawing:
                 outputs = run(session, feeds)
                 if not isinstance(outputs, Failure):
                     cases.append(Case(dict(sizes), at, feeds, outputs))
+        if self.wide and self.rtol is None and self.atol is None and affordable >= 2:
+            cases += self._of_many_magnitudes(session, first)
         return cases
+
+    def _of_many_magnitudes(self, session: Session, like: Case) -> Iterator[Case]:
+        """A case with the sizes of another one and larger inputs, if these overflow nothing: Relu and Clip at 6 differ there."""
+        feeds = draw_feeds(self.model, like.sizes, at := (like.seed or 0) + WIDE, wide=True)
+        outputs = run(session, feeds)
+        if not isinstance(outputs, Failure) and _nonfinite(outputs) <= _nonfinite(like.outputs):
+            yield Case(dict(like.sizes), at, feeds, outputs)
 
     def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
         return long_trials(self.model, shapes, likely, length) if length else trials(self.model, shapes, likely)
@@ -226,3 +240,8 @@ class Drawing:
             return Failure(str(error))
         session = self._open(model, inferred=True)
         return self._open(model) if isinstance(session, Failure) else session
+
+
+def _nonfinite(outputs: Outputs) -> int:
+    """The number of elements that are NaN or infinite."""
+    return sum(int((~np.isfinite(array)).sum()) for array in flatten(outputs).values() if array.dtype.kind in "fc")

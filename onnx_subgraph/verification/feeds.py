@@ -33,6 +33,10 @@ MAX_OVERRIDE = 1 << 22
 """Overridable initializers with more elements keep their default, because old exporters declare every weight as overridable."""
 
 
+MAGNITUDES = 8
+"""Wide floats are standard normal times a power of two below 2 ** MAGNITUDES. float16 stays standard normal: it overflows."""
+
+
 def required_inputs(model: ir.Model) -> list[ir.Value]:
     """The graph inputs that have no default, in order."""
     return [value for value in model.graph.inputs if not value.is_initializer()]
@@ -50,10 +54,11 @@ def unfeedable(model: ir.Model) -> str:
     return ""
 
 
-def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feeds:
+def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0, *, wide: bool = False) -> Feeds:
     """Feeds for all inputs without a default and, in odd seeds, for those with one.
 
-    sizes: symbolic dimension → size, complete (see `sizes`). Raises UsageError for an input for which no feed can be made.
+    sizes: symbolic dimension → size, complete (see `sizes`). wide: floats of many magnitudes, up to some hundreds.
+    Raises UsageError for an input for which no feed can be made.
     """
     if reason := unfeedable(model):
         raise UsageError(reason, hint="--inputs FEEDS.npz gives inputs of your own")
@@ -63,9 +68,9 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feed
         rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
         shape = shape_of(value, sizes)
         if isinstance(value.type, ir.SequenceType):
-            feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng) for _ in range(2)]
+            feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng, wide=wide) for _ in range(2)]
         else:
-            feeds[str(value.name)] = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng)
+            feeds[str(value.name)] = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng, wide=wide)
     for value in with_default(model) if seed % 2 else ():
         if value.const_value is not None and value.const_value.size <= MAX_OVERRIDE:
             rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
@@ -161,7 +166,14 @@ def _element_type(value: ir.Value) -> ir.DataType | None:
 
 
 def _draw(
-    value: ir.Value, meant: Purpose, shape: tuple[int, ...], sizes: Mapping[str, int], seed: int, rng: np.random.Generator
+    value: ir.Value,
+    meant: Purpose,
+    shape: tuple[int, ...],
+    sizes: Mapping[str, int],
+    seed: int,
+    rng: np.random.Generator,
+    *,
+    wide: bool,
 ) -> Array:
     dtype = _element_type(value)
     assert dtype is not None
@@ -193,7 +205,8 @@ def _draw(
         low, high = (information.min, information.max + 1) if information.bits == 8 else (0, 100)
         return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
     if dtype.is_floating_point():
-        return np.asarray(rng.standard_normal(shape)).astype(numpy_dtype)
+        scale = 2.0 ** rng.integers(0, MAGNITUDES, shape) if wide and numpy_dtype.itemsize >= 4 else 1.0
+        return np.asarray(rng.standard_normal(shape) * scale).astype(numpy_dtype)
     if numpy_dtype.kind == "c":
         return np.asarray(rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(numpy_dtype)
     raise UsageError(

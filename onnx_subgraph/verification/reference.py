@@ -53,7 +53,8 @@ Opener = Callable[[], Session | Failure]
 class Reference:
     """The original, run once on each provider; any number of candidates is compared with it.
 
-    The arguments are those of `verify`. Nothing is loaded or run before it is needed.
+    The arguments are those of `verify`; wide: whether inputs of many magnitudes are tried as well. Nothing is loaded or run
+    before it is needed.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Reference:
         fixed: Mapping[str, tuple[int, ...]] | None = None,
         constant_initializers: bool = False,
         fix_overflows: bool = False,
+        wide: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         check_providers(providers)
@@ -77,7 +79,7 @@ class Reference:
         self._seed, self._rtol, self._atol = seed, rtol, atol
         self._shapes, self._inputs, self._fixed = shapes or {}, None if inputs is None else Path(inputs), fixed or {}
         self._constant_initializers = constant_initializers
-        self._fix_overflows = fix_overflows
+        self._fix_overflows, self._wide = fix_overflows, wide
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
         self._drawings: dict[str, Drawing] = {}
@@ -253,7 +255,7 @@ class Reference:
         if self._inputs is None and (reason := unfeedable(model)):
             return Failure(f"{reason}; give them with --inputs")
         self._tell(f"reference on {provider}")
-        drawing = Drawing(self.path, model, provider, self._rtol, self._atol, self._fix_overflows)
+        drawing = Drawing(self.path, model, provider, self._rtol, self._atol, self._fix_overflows, wide=self._wide)
         given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
         cases = drawing.cases(self._seed, self._shapes, given)
         if not isinstance(cases, Failure):

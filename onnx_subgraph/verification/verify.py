@@ -61,6 +61,7 @@ def verify(
         fixed=fixed,
         constant_initializers=constant_initializers,
         fix_overflows=fix_overflows,
+        wide=True,
         progress=progress,
     )
     home = None if weights is None else Path(weights)

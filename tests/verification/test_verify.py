@@ -13,6 +13,7 @@ import pytest
 
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.verification import trial
+from onnx_subgraph.verification.cases import WIDE
 from onnx_subgraph.verification.judge import compare
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure
@@ -293,6 +294,28 @@ def test_tolerances_replace_the_measured_noise(tmp_path: Path) -> None:
     assert verify(one, other).verdict == "different"
     assert verify(one, other, rtol=0.02).verdict == "equivalent"
     assert verify(one, other, rtol=0.001, atol=1e-6).verdict == "different"
+
+
+CLIPPED = [("Relu(x)", 0, 6), ("Identity(x)", -50, 50)]
+
+
+@pytest.mark.parametrize(("plain", "low", "high"), CLIPPED, ids=["Relu", "Identity"])
+def test_a_clip_beyond_the_usual_values_is_found(tmp_path: Path, plain: str, low: int, high: int) -> None:
+    head = '<ir_version: 8, opset_import: ["": 17]> g (float[N, 8] x) => (float[N, 8] y)'
+    one = write(tmp_path / "plain.onnx", f"{head} {{ y = {plain} }}")
+    other = write(tmp_path / "clip.onnx", f"{head} <float low = {{{low}}}, float high = {{{high}}}> {{ y = Clip(x, low, high) }}")
+    assert verify(one, other).verdict == "different"
+    assert verify(one, one).verdict == "equivalent"
+
+
+def test_inputs_that_overflow_are_left_out(tmp_path: Path) -> None:
+    """log(1 + eˣ) overflows beyond 88, and Softplus does not. Neither is wrong at the values that both compute."""
+    head = '<ir_version: 8, opset_import: ["": 17]> g (float[N, 64] x) => (float[N, 64] y)'
+    written = write(tmp_path / "log.onnx", f"{head} <float one = {{1}}> {{ e = Exp(x) s = Add(e, one) y = Log(s) }}")
+    fused = write(tmp_path / "softplus.onnx", f"{head} {{ y = Softplus(x) }}")
+    verdict = verify(written, fused)
+    assert verdict.verdict == "equivalent"
+    assert max(run.seed or 0 for run in verdict.runs) < WIDE
 
 
 def test_an_unknown_provider_names_the_ones_there_are(tmp_path: Path) -> None:
