@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.model.nested import has_bodies
+from onnx_subgraph.model.transparent import Constants, passed_on
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
 PASSING_ON = REARRANGING | {"Identity", "Dropout", "Cast", "Constant"}
@@ -84,11 +85,15 @@ def is_closed(nodes: Collection[ir.Node], provided: Collection[ir.Value]) -> boo
 
 
 def own_nodes(
-    nodes: Sequence[ir.Node], provided: Collection[ir.Value], shared: Collection[ir.Value], read: Collection[ir.Value]
+    nodes: Sequence[ir.Node],
+    provided: Collection[ir.Value],
+    shared: Collection[ir.Value],
+    read: Collection[ir.Value],
+    constants: Constants,
 ) -> tuple[ir.Node, ...]:
     """The matched nodes in topological order, without those that stay because nodes outside read them and `staying` allows it."""
     dying = Dying(nodes, read)
-    stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, dying)))
+    stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, dying)), constants)
     return tuple(n for n in nodes if n not in stay)
 
 
@@ -97,6 +102,7 @@ def staying(
     provided: Collection[ir.Value],
     shared: Collection[ir.Value],
     is_needed: Callable[[ir.Value], bool],
+    constants: Constants,
 ) -> set[ir.Node]:
     """The matched nodes that stay, because nodes outside need their results. `nodes` must be in topological order.
 
@@ -107,8 +113,8 @@ def staying(
     removed: set[ir.Value] = set()
     may_stay: set[ir.Node] = set()
     for node in nodes:
-        passes_on = node.op_type in PASSING_ON and not node.domain and not any(v in removed for v in node.inputs)
-        if (passes_on or node in computing) and not any(v in provided for v in node.outputs):
+        at_edge = not any(v in removed for v in node.inputs)
+        if (node in computing or (at_edge and _passes_on(node, constants))) and not any(v in provided for v in node.outputs):
             may_stay.add(node)
         else:
             removed.update(node.outputs)
@@ -117,6 +123,11 @@ def staying(
         if node in may_stay and any(is_needed(v) or any(u.node in stay for u in v.uses()) for v in node.outputs):
             stay.add(node)
     return stay
+
+
+def _passes_on(node: ir.Node, constants: Constants) -> bool:
+    """Whether a node only passes on what it reads, in another layout or type, or as it is, such as a quotient by one."""
+    return not node.domain and (node.op_type in PASSING_ON or passed_on(constants, node.outputs[0]) is not None)
 
 
 def _behind(values: Collection[ir.Value], nodes: Collection[ir.Node]) -> set[ir.Node]:

@@ -46,9 +46,15 @@ def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir
     for source, other in ((first, second), (second, first)) if node.op_type == "Mul" else ((first, second),):
         if source is None or other is None or source.dtype != value.dtype or not _is_stored_scalar(other):
             continue
-        if constants.scalar(other) == _NEUTRAL[node.op_type] and same_shape(source, value):
+        if constants.scalar(other) == _NEUTRAL[node.op_type] and (_adds_no_axis(other, source) or same_shape(source, value)):
             return source
     return None
+
+
+def _adds_no_axis(one: ir.Value, source: ir.Value) -> bool:
+    """Whether a value of one element leaves the shape of `source` as it is, whatever the sizes are."""
+    rank = 0 if one.shape is None else len(one.shape)
+    return not rank or (source.shape is not None and rank <= len(source.shape))
 
 
 def _is_stored_scalar(value: ir.Value) -> bool:

@@ -230,14 +230,15 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness(site.outline, graph, match.nodes)
     shared = [v for n in match.pattern.shares if isinstance(v := match.bindings.get(n), ir.Value)]
-    stay = staying(match.nodes, dict.fromkeys(match.roots[n] for n in names), shared, before.is_needed)
+    provided = dict.fromkeys(match.roots[n] for n in names)
+    stay = staying(match.nodes, provided, shared, before.is_needed, site.constants)
     if stay:
         match = replace(match, nodes=tuple(n for n in match.nodes if n not in stay))
         before = Liveness(site.outline, graph, match.nodes)
     needed = {n for n in names if before.is_needed(match.roots[n])}
     if not needed:
         raise Refused("nothing needs its result", change="leave it out, for it is computed for nothing")
-    redirects(before, dict.fromkeys(match.roots[n] for n in names), _staying(match), match.nodes)
+    redirects(before, provided, _staying(match), match.nodes)
 
     fragment = _fragment(match, block, needed, site, has_kernel=has_kernel)
     if site.outline.root(graph) is not site.outline.model.graph:

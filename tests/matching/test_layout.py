@@ -56,6 +56,14 @@ def test_any_way_to_transpose_a_key_matches(text: str) -> None:
     assert matches(HEADS, model(text, inputs=X, outputs="float[B, 2, 4, 5] y", constants=constants)) == 0
 
 
+def test_a_quotient_by_one_at_the_edge_may_be_read_elsewhere() -> None:
+    """diffusers divides the result of a residual block by one. What reads it rearranges it, and the next block adds to it."""
+    text = "q = Div(x, one) r = Reshape(q, heads) t = Transpose<perm = [0, 2, 1, 3]>(r) y = Relu(t) e = Exp(q)"
+    graph = model(text, inputs=X, outputs="float[B, 2, 5, 4] y, float[B, 5, 8] e", constants=SHAPES + ", float one = {1}")
+    (match,) = found(HEADS, graph).matches
+    assert [n.op_type for n in match.nodes] == ["Reshape", "Transpose", "Relu"]
+
+
 def test_a_reshape_that_moves_data_is_no_transposition() -> None:
     text = "r = Reshape(x, back) y = Relu(r)"
     assert matches(HEADS, model(text, inputs=X, outputs="float[B, 2, 5, 4] y", constants=SHAPES)) == 0

@@ -182,6 +182,14 @@ def test_operators_that_return_their_input_are_looked_through(body: str) -> None
         assert constants.see_through(value(model, "y")) is model.graph.inputs[0]
 
 
+@pytest.mark.parametrize(("one", "seen"), [("float {1}", True), ("float[1] {1}", False)])
+def test_a_product_with_one_of_unknown_rank(one: str, seen: bool) -> None:
+    """A number has no axes, so it can't raise the rank of the other factor."""
+    body = f"{{ s = my.Sizes (x) r = Reshape (x, s) one = Constant <value = {one}> () y = Mul (r, one) }}"
+    model, constants = constants_of(body)
+    assert (constants.see_through(value(model, "y")) is value(model, "r")) is seen
+
+
 @pytest.mark.parametrize("body", OPAQUE)
 def test_operators_that_change_their_input_are_not_looked_through(body: str) -> None:
     model, constants = constants_of(f"{{ {body} }}")
