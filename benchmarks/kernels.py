@@ -285,8 +285,9 @@ faster. Times of one thread are processor time, others wall-clock time. All inst
 `ONNX_SUBGRAPH_ISA`; onnxruntime uses the best one of the processor. *reaches*: for a product, the share of what products and
 sums of float32 reach in registers ({peaks}); for another kernel, the rate at which it reads and writes the bytes that it must.
 *copying* is the rate of copying as many bytes. *Linear, bf16* has its weights in bfloat16, and *Attention, bf16*
-all its operands if the processor has AVX512_BF16. With it both can exceed the float32 peak. AMX was not measured.
+all its operands if the processor has AVX512_BF16. With it both can exceed the float32 peak.{amx}
 """
+NO_AMX = " This processor has no AMX, so AMX is not measured."
 
 
 def table(name: str, cases: Iterator[Case], measured: Measured) -> Iterator[str]:
@@ -314,7 +315,7 @@ def main() -> None:
     isas = [isa for isa in kernels.describe().here[::-1] if isa != "baseline"] or ["baseline"]
     peak = peaks(isas)
     said = ", ".join(f"{isa} {value * 1e-9:.0f} GFLOP/s" for isa, value in peak.items())
-    lines = [HEAD.format(version=onnxruntime.__version__, processor=processor(), peaks=said)]
+    lines = [HEAD.format(version=onnxruntime.__version__, processor=processor(), peaks=said, amx="" if "amx" in isas else NO_AMX)]
     print(lines[0])
     for threads, (name, cases) in itertools.product(arguments.threads, CASES.items()):
         if name.startswith(arguments.only or ""):

@@ -1,9 +1,9 @@
 /* Products with AMX. Part of kernels.c; linear.h defines the block of rows before it.
 
-   A float32, except the smallest, is a sum of three bfloat16: a = a1 + a2 + a3. A product of matrices is a1 b3 + a1 b2 + a2 b2 + a2 b1 + a3
-   b1 + a1 b1, each summed in float32; the omitted products are below float32's own rounding. bf16x3 uses two pieces and three products, bf16
-   one. Rows are split once for a block. Weights are split when they are used: their layout in memory is that of AVX-512, which few rows read
-   directly. */
+   bf16x3 splits each operand into two bfloat16, a = a1 + a2, and a product of matrices is a2 b1 + a1 b1 + a1 b2, each summed in float32. bf16
+   is one product. float32's own accuracy takes three pieces and six products; on a Xeon, 8 to 128 rows then took 1.0 to 2.7 times the time of
+   AVX-512, and 512 rows 0.8, so float32 does not use AMX. Rows are split once for a block. Weights are split when they are used: their layout
+   in memory is that of AVX-512, which few rows read directly. */
 
 #ifndef ONNX_SUBGRAPH_AMX_H
 #define ONNX_SUBGRAPH_AMX_H
@@ -106,7 +106,7 @@ static void split_weights(Storage held, const char *panel, int64_t depth, int pi
 }
 
 /* Adds the products of a group of rows and a part of a panel to the sums. both: whether the group has a second tile of rows. Each product
-   shares an operand with the one before it, so six products need 14 loads. */
+   shares an operand with the one before it, so three products need 8 loads. */
 INLINE void multiply(const int pieces, const bool both, const char *rows, const char *others, const char *weights, int64_t steps, bool first,
                      float *sums) {
     enum { STEP = PANEL * sizeof(float) };
@@ -134,9 +134,7 @@ INLINE void multiply(const int pieces, const bool both, const char *rows, const 
     TILE_PRODUCT(1, 4, 7); \
     if (both) { TILE_PRODUCT(2, 5, 6); } \
     if (both) { TILE_PRODUCT(3, 5, 7); }
-        if (pieces == 3) {
-            ROWS(0) WEIGHTS(2) PRODUCT WEIGHTS(1) PRODUCT ROWS(1) PRODUCT WEIGHTS(0) PRODUCT ROWS(2) PRODUCT ROWS(0) PRODUCT
-        } else if (pieces == 2) {
+        if (pieces == 2) {
             ROWS(1) WEIGHTS(0) PRODUCT ROWS(0) PRODUCT WEIGHTS(1) PRODUCT
         } else {
             ROWS(0) WEIGHTS(0) PRODUCT
@@ -176,20 +174,24 @@ INLINE void pass_all(const RowBlock *b, const int pieces, int64_t panel, int64_t
 INLINE int64_t groups_of(int64_t rows) { return (rows + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS); }
 
 static int64_t tiles_scratch(int64_t rows, int64_t parts, int pieces) {
+    if (!pieces) return 0;
     const int64_t tiles = (parts * groups_of(rows) * 2 * AMX_STEPS + AMX_STEPS * 2) * pieces;
     return tiles * AMX_BYTES + groups_of(rows) * AMX_SUMS * (int64_t)sizeof(float);
 }
 
+/* Whether AMX was measured to be faster than AVX-512, on a Xeon. rows: of the whole product. */
+INLINE bool tiles_pay(int pieces, int64_t rows) { return pieces && rows >= (pieces == 1 ? 16 : 64); }
+
 /* Returns whether the block was computed. It is not where its rows exceed the range of bfloat16, because infinity times a zero piece is NaN. */
 static bool by_tiles(const RowBlock *block, int pieces, int64_t parts, int64_t panel, int64_t panel_end) {
     RowBlock b = *block;
+    if (!tiles_pay(pieces, b.linear->rows)) return false;
     b.tiles = groups_of(b.rows);
     char *split = (char *)b.copies + parts * b.tiles * 2 * AMX_STEPS * pieces * AMX_BYTES;
     b.sums = (float *)(split + AMX_STEPS * 2 * pieces * AMX_BYTES);
     if (b.linear->huge || !split_rows(&b, pieces)) return false;
     TILES_ON(&TILE_CONFIG);
-    if (pieces == 3) pass_all(&b, 3, panel, panel_end, split);
-    else if (pieces == 2) pass_all(&b, 2, panel, panel_end, split);
+    if (pieces == 2) pass_all(&b, 2, panel, panel_end, split);
     else pass_all(&b, 1, panel, panel_end, split);
     TILES_OFF();
     return true;

@@ -113,14 +113,12 @@ static Operator operator_of(const Isa *isa, const Kind *kind, Storage storage) {
     };
 }
 
-/* The highest instruction set to use, as an index of WORDS: from the environment, else all but AMX; -1 for an unknown word. AMX must be
-   requested, because its products were only tested in emulation, and have not run on such a processor yet. */
+/* The highest instruction set to use, as an index of WORDS: from the environment, else the last; -1 for an unknown word. */
 static int cap(bool *asked) {
-    enum { UNASKED = 3 };
     const int count = sizeof WORDS / sizeof *WORDS;
     const char *word = getenv(VARIABLE);
     *asked = word && *word;
-    if (!*asked) return UNASKED;
+    if (!*asked) return count - 1;
     for (int i = 0; i < count; i++)
         if (strcmp(word, WORDS[i]) == 0) return i;
     return -1;

@@ -332,7 +332,8 @@ INLINE void linear_of(Storage held, int pieces, const Linear *l, int64_t row, in
     else many(held, pieces, l, row, row_end - row, panel, panel_end, scratch);
 }
 
-/* A product. held: the storage of packed weights; packing: packs them; pieces: the bfloat16 pieces into which AMX splits an element. */
+/* A product. held: the storage of packed weights; packing: packs them; pieces: the bfloat16 pieces into which AMX splits an element; 0: AMX is not
+   used. */
 #define PRODUCT(name, held, packing, pieces) \
     static int64_t name##_bytes(int64_t depth) { return depth_packed(held, depth) * line_of(held); } \
     static int64_t name##_scratch(const Linear *l, int64_t rows, int64_t panels) { return scratch_of(held, pieces, l, rows, panels); } \
@@ -341,8 +342,8 @@ INLINE void linear_of(Storage held, int pieces, const Linear *l, int64_t row, in
     } \
     static const Product product_##name = {PANEL, name##_bytes, packing, name##_scratch, name##_linear};
 
-PRODUCT(float32, AS_FLOAT32, pack_float32, 3)
-PRODUCT(float16, HELD_FLOAT16, HELD_FLOAT16 == AS_FLOAT16 ? pack_float16 : pack_float32, 3)
+PRODUCT(float32, AS_FLOAT32, pack_float32, 0)
+PRODUCT(float16, HELD_FLOAT16, HELD_FLOAT16 == AS_FLOAT16 ? pack_float16 : pack_float32, 0)
 PRODUCT(bf16x3, AS_FLOAT32, pack_float32, 2)
 PRODUCT(bf16, AS_BFLOAT16, pack_bfloat16, 1)
 #undef PRODUCT

@@ -124,6 +124,12 @@ class _Work(threading.Thread, Generic[T]):
 
     def run(self) -> None:
         try:
+            self._work()
+        except BaseException:  # sent when the work was over already, between two of its last lines
+            self.done.set()
+
+    def _work(self) -> None:
+        try:
             self._result.append(self._context.run(self._call))
         except BaseException as error:  # `result` raises it in the waiting thread
             self.error = error

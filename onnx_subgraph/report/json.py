@@ -177,10 +177,7 @@ def _found(result: FuseResult) -> Object:
             if some
         },
         **{
-            name: [
-                {"operator": one.operator, "loop": one.loop, "nodes": one.nodes, "assumes": sorted(one.rewrite.assumes)}
-                for one in some
-            ]
+            name: [{"operator": r.operator, "loop": r.loop, "nodes": r.nodes, "assumes": sorted(r.rewrite.assumes)} for r in some]
             for name, some in (("recurrent", result.recurrent), ("unrecurrent", result.unrecurrent))
             if some
         },
