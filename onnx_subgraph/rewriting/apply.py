@@ -249,7 +249,9 @@ def _connecting_nodes(planned: Plan, site: Site) -> tuple[list[ir.Node], list[ir
     new = {v for v in planned.fragment.read.values() if v not in made and site.constants.tensor(v) is None}
     graph = planned.removed[0].graph
     assert isinstance(graph, ir.Graph)
-    forth, back = between(new, old, graph, site.constants.tensor), between(old, new, graph, site.constants.tensor)
+    forth = between(new, old, graph, site.constants.tensor)
+    read = old | {v for node in forth for v in operands(node) if v in new}  # what the replaced nodes read, or what leads there
+    back = between(read, new, graph, site.constants.tensor)
     return [n for n in forth if n not in planned.removed], _by_position(back, site.outline)
 
 

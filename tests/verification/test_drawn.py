@@ -1,10 +1,15 @@
-"""Sizes of drawn values: they do not contradict each other."""
+"""Drawn values do not contradict each other: neither their sizes, nor a value and what it is computed from."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.verification.drawn import _sizes
+from tests.verification.models import write
 
 
 def test_a_dimension_that_is_an_expression_of_a_known_size_agrees_with_it() -> None:
@@ -15,3 +20,24 @@ def test_a_dimension_that_is_an_expression_of_a_known_size_agrees_with_it() -> N
     x.shape, z.shape = ir.Shape(["3*batch", "other"]), ir.Shape(["apart", 4])
     sizes = next(_sizes(model, {"batch": 5}))
     assert sizes["3*batch"] == 15 and "other" in sizes and "apart" in sizes
+
+
+def test_a_residual_that_the_convolution_is_computed_from_is_checked_apart(tmp_path: Path) -> None:
+    """The values are so small that others are drawn. Then z and r are independent, so nothing may compute r from z."""
+    draw = np.random.default_rng(0).standard_normal
+    weights = {
+        "v": (1e-9 * draw((4, 4, 1, 1))).astype(np.float32),
+        "w": draw((4, 4, 1, 1)).astype(np.float32),
+        "b": np.zeros(4, np.float32),
+    }
+    model = write(
+        tmp_path / "residual.onnx",
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 4, 5, 5] x) => (float[N, 4, 5, 5] y) <int64[8] none = {0, 0, 0, 0, 0, 0, 0, 0}> {
+            z = Conv(x, v) h = Conv(z, w) r = Relu(h) p = Pad(r, none) c = Conv(p, w, b) y = Add(z, c)
+        }""",
+        **weights,
+    )
+    result = fuse(model, None, load_patterns(), Options(prefer="fusion", dry_run=True))
+    assert result.undone == ()
+    assert ("c", "y") in [rewrite.replaces for rewrite in result.rewrites]
