@@ -14,6 +14,13 @@ import numpy as np
 from onnx_subgraph.rewriting.step import Applied, Linear, Number, Symbol, Term
 
 _ACTIVATIONS = ("Sigmoid", "Tanh", "Relu")
+NEVER_EMPTY = frozenset({"GRU"})
+"""Operators whose onnxruntime kernel ends the process if a sequence is empty.
+
+The other operators then leave the last states undefined, while a Loop returns the initial ones.
+"""
+_NEVER_WITHOUT_BATCH = frozenset({"GRU", "LSTM"})
+"""Operators whose onnxruntime kernel ends the process if the batch is empty. A Loop runs then."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,11 @@ class Cell:
     recurrence: np.ndarray
     bias: np.ndarray
     attributes: Mapping[str, int | list[str]] = field(default_factory=dict)
+
+    def assumes(self, batch: object) -> frozenset[str]:
+        """What the operator assumes of the data, as a pattern's `assumes`. batch: its size, or the name or absence of one."""
+        may_be_empty = not isinstance(batch, int) and self.operator in _NEVER_WITHOUT_BATCH
+        return frozenset({"nonempty"} if may_be_empty else ())
 
 
 def cell_of(states: Mapping[Symbol, Term]) -> Cell | None:

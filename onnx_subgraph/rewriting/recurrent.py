@@ -24,7 +24,7 @@ from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
 from onnx_subgraph.model.surgery import remove, replace
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Admits, Record
-from onnx_subgraph.rewriting.cells import Cell, cell_of
+from onnx_subgraph.rewriting.cells import NEVER_EMPTY, Cell, cell_of
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.outline import Outline
@@ -35,13 +35,6 @@ NAME = "recurrent"
 """The id of such a rewrite, in place of a pattern's id."""
 _ENDLESS = 2**31 - 1
 """A trip count of at least this means no bound."""
-_NEVER_EMPTY = frozenset({"GRU"})
-"""Operators whose onnxruntime kernel ends the process if a sequence is empty.
-
-The other operators then leave the last states undefined, while a Loop returns the initial ones.
-"""
-_NEVER_WITHOUT_BATCH = frozenset({"GRU", "LSTM"})
-"""Operators whose onnxruntime kernel ends the process if the batch is empty. A Loop runs then."""
 _AXES_ARE_INPUTS = 13
 """The opset since which Squeeze and Unsqueeze take their axes as an input."""
 
@@ -173,7 +166,7 @@ class _Loop:
         shape = self.sequence.shape
         if shape is None or len(shape) != 3 or shape[2] != self.cell.weight.shape[2]:
             return False
-        if not isinstance(shape[0], int) and (self.cell.operator in _NEVER_EMPTY or self._last_states_are_read()):
+        if not isinstance(shape[0], int) and (self.cell.operator in NEVER_EMPTY or self._last_states_are_read()):
             return False
         expected = (shape[1], self.cell.recurrence.shape[2])
         return all(
@@ -218,12 +211,6 @@ class _Loop:
         return graph
 
     @property
-    def assumes(self) -> frozenset[str]:
-        """What the operator assumes of the data, as a pattern's `assumes`."""
-        batch = self.sequence.shape[1] if self.sequence.shape is not None else None
-        return frozenset({"nonempty"} if self.cell.operator in _NEVER_WITHOUT_BATCH and not isinstance(batch, int) else ())
-
-    @property
     def results(self) -> list[ir.Value]:
         """The results of the Loop that are read."""
         return [value for value in self.node.outputs if value.uses() or value.is_graph_output()]
@@ -235,8 +222,8 @@ class _Loop:
     def replaced(self, outline: Outline, constants: Constants, opset: int, record: Record | None) -> Recurrent:
         """Commit the rewrite and pass its cutting to `record`."""
         place, name, graph = self.place(outline), label(self.node), self.graph
-        operator, assumes = self.cell.operator, self.assumes
-        rewrite = Rewrite(NAME, operator, name, (name,), 1, root=name, place=place, assumes=assumes)
+        assumes = self.cell.assumes(None if self.sequence.shape is None else self.sequence.shape[1])
+        rewrite = Rewrite(NAME, self.cell.operator, name, (name,), 1, root=name, place=place, assumes=assumes)
         recurrent = Recurrent(rewrite, 1 + len(self.body))
 
         def cut_out(nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> ir.Model:
