@@ -332,8 +332,8 @@ INLINE void linear_of(Storage held, int pieces, const Linear *l, int64_t row, in
     else many(held, pieces, l, row, row_end - row, panel, panel_end, scratch);
 }
 
-/* A product. held: the storage of packed weights; packing: packs them; pieces: the bfloat16 pieces into which AMX splits an element; 0: AMX is not
-   used. */
+/* A product. held: the storage of packed weights; packing: packs them; pieces: the bfloat16 pieces into which AMX splits an element, 0 where
+   AMX is not used. */
 #define PRODUCT(name, held, packing, pieces) \
     static int64_t name##_bytes(int64_t depth) { return depth_packed(held, depth) * line_of(held); } \
     static int64_t name##_scratch(const Linear *l, int64_t rows, int64_t panels) { return scratch_of(held, pieces, l, rows, panels); } \

@@ -8,8 +8,8 @@ whose rewrite assumes that no size is 0 may fail.
 
 from __future__ import annotations
 
+import io
 import os
-import pickle
 import sys
 from collections.abc import Iterator
 
@@ -30,8 +30,8 @@ from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 
 PROVIDER = "CPUExecutionProvider"
-ALL_OF = frozenset({"multi-head-attention"})
-"""Patterns of which only the first spelling is tried: it has dozens, and all assume that no size is 0."""
+FIRST_ONLY = frozenset({"multi-head-attention"})
+"""Patterns of which only the first spelling is tried. This one has dozens, and all assume that no size is 0."""
 SAID = frozenset({"nonempty", "nonempty-images"})
 """Assumptions with which a rewrite may fail."""
 Feeds = dict[str, np.ndarray]
@@ -53,12 +53,12 @@ def run(proto: onnx.ModelProto, feeds: Feeds) -> Outputs:
         except Exception:
             os._exit(1)
         with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(outputs, pipe)
+            np.savez(pipe, *outputs)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         data = pipe.read()
-    return pickle.loads(data) if os.waitpid(child, 0)[1] == 0 else None  # noqa: S301  # written by our own child
+    return list(np.load(io.BytesIO(data)).values()) if os.waitpid(child, 0)[1] == 0 else None
 
 
 def with_free(instance: Instance, size: int) -> onnx.ModelProto:
@@ -77,7 +77,7 @@ def with_free(instance: Instance, size: int) -> onnx.ModelProto:
 def instances(pattern: Pattern) -> Iterator[Instance]:
     """The plain instances of a pattern: each alternative occurs in one."""
     for number, spelling in enumerate(base_spellings(pattern)):
-        if number and pattern.id in ALL_OF:
+        if number and pattern.id in FIRST_ONLY:
             return
         try:
             yield build(pattern, spelling)
