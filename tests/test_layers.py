@@ -184,7 +184,6 @@ LONG = {
     "matching/matcher.py": (420, "one method for each kind of term"),
     "matching/normalise.py": (340, "one method for each kind of term"),
     "matching/reasons.py": (345, "the words for each kind of failure"),
-    "model/wellformed.py": (330, "one function for each thing that can be wrong with a file"),
     "proving/instance.py": (435, "one method for each kind of term"),
     "report/drawing.py": (310, "a drawing is many small measures"),
     "report/text.py": (400, "the report's sections"),

@@ -16,11 +16,12 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 
 from onnx_subgraph.collection import collect_if_due
 from onnx_subgraph.errors import ModelError, UsageError
-from onnx_subgraph.model import formats, shapes, texts, wellformed
+from onnx_subgraph.model import formats, shapes, stored, texts, wellformed
 from onnx_subgraph.model.atomic import check_target, copy_whole
 from onnx_subgraph.model.constants import STRIPPED
 from onnx_subgraph.model.inside import FileTensor, ModelFile
 from onnx_subgraph.model.nested import within
+from onnx_subgraph.model.protobuf import tensors
 from onnx_subgraph.model.quiet import quiet
 from onnx_subgraph.model.tidy import tidy, tidy_protobuf
 from onnx_subgraph.model.weights import DataFileTensor, length, placed, sources, words
@@ -173,8 +174,8 @@ def size_on_disk(path: Path) -> int:
 
 def _locations(proto: onnx.ModelProto) -> list[str]:
     """The data files that a model refers to, relative to its folder."""
-    external = (t for t in wellformed.tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
-    return sorted({texts.file_name(wellformed.external_place(tensor)[0]) for tensor in external})
+    external = (t for t in tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
+    return sorted({texts.file_name(stored.external_place(tensor)[0]) for tensor in external})
 
 
 def _hand_on_data(file: Path, target: Path, path: Path) -> None:
@@ -196,8 +197,8 @@ def _uses(model: Path, data: Path) -> bool:
     try:
         proto = read(model)
         return any(
-            (model.parent / texts.file_name(wellformed.external_place(tensor)[0])).resolve() == data.resolve()
-            for tensor in wellformed.tensors(proto)
+            (model.parent / texts.file_name(stored.external_place(tensor)[0])).resolve() == data.resolve()
+            for tensor in tensors(proto)
             if tensor.data_location == onnx.TensorProto.EXTERNAL
         )
     except (ModelError, ValueError):
@@ -257,7 +258,7 @@ def _keep_in_file(model: ir.Model, proto: onnx.ModelProto, file: ModelFile | Non
 def _mark_stripped(model: ir.Model, proto: onnx.ModelProto) -> None:
     """Mark weights without data, so that they are not read as zeros."""
     for tensor in proto.graph.initializer:
-        if tensor.name and wellformed.is_stripped(tensor):
+        if tensor.name and stored.is_stripped(tensor):
             model.graph.initializers[tensor.name].meta[STRIPPED] = True
 
 

@@ -140,8 +140,9 @@ def _version(distribution: str) -> str:
 def _locations(source: Path | bytes) -> list[str]:
     import onnx
 
-    from onnx_subgraph.model import wellformed
+    from onnx_subgraph.model import stored
     from onnx_subgraph.model.files import read
+    from onnx_subgraph.model.protobuf import tensors
 
     if isinstance(source, bytes):
         try:
@@ -150,8 +151,8 @@ def _locations(source: Path | bytes) -> list[str]:
             raise ModelError("it is no ONNX model") from error
     else:
         proto = read(source)
-    external = (t for t in wellformed.tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
-    return sorted({wellformed.external_place(tensor)[0] for tensor in external})
+    external = (t for t in tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
+    return sorted({stored.external_place(tensor)[0] for tensor in external})
 
 
 def _read(note: Path) -> dict[str, object]:

@@ -21,7 +21,8 @@ from typing import Any, BinaryIO
 import onnx
 
 from onnx_subgraph import temporary
-from onnx_subgraph.model import wellformed
+from onnx_subgraph.model import stored
+from onnx_subgraph.model.protobuf import tensors
 from onnx_subgraph.session.cache import PACKED, WEIGHTS
 from onnx_subgraph.session.digest import file_digest
 from onnx_subgraph.verification.reference import Reference
@@ -60,7 +61,7 @@ def pack(source: Path, target: Path, store: Path) -> int:
         if not (folder / _WRITTEN).exists():
             raise UnpackedError("it has no large weights")
         made = _sharing(folder, store)
-    names = {wellformed.external_place(tensor)[0] for tensor in _outside(made)}
+    names = {stored.external_place(tensor)[0] for tensor in _outside(made)}
     for name in names:
         os.link(store / name, target.with_name(name))
     target.write_bytes(made.SerializeToString())
@@ -123,7 +124,7 @@ def _publish(made: Path, target: Path) -> None:
 
 
 def _outside(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    return (tensor for tensor in wellformed.tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL)
+    return (tensor for tensor in tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 @contextmanager
@@ -137,7 +138,7 @@ def _pieces(tensor: onnx.TensorProto, data: mmap) -> list[tuple[str, list[bytes]
 
     An entry has a key such as prepacked_0 and the value `kernel+hash|offset;length;checksum`; several pieces have several places.
     """
-    _, offset, length = wellformed.external_place(tensor)
+    _, offset, length = stored.external_place(tensor)
     pieces = [("", [data[offset : offset + (length or 0)]])]
     for entry in tensor.external_data:
         if entry.key.startswith(_PREPACKED):

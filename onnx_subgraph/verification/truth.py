@@ -6,7 +6,7 @@ has no float64 Erf). onnxruntime's operators that occur in formulas are implemen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from onnx_subgraph.model.protobuf import all_nodes
 from onnx_subgraph.verification.definitions import DEFINITIONS
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -65,21 +66,13 @@ def without_overloads(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Give each overload of a function a name of its own, in place: the evaluator finds a function by its domain and name."""
     overloads = {(f.domain, f.name, f.overload) for f in proto.functions if f.overload}
     if overloads:
-        for node in _all_nodes((*proto.graph.node, *(node for function in proto.functions for node in function.node))):
+        for node in all_nodes((*proto.graph.node, *(node for function in proto.functions for node in function.node))):
             if (node.domain, node.op_type, node.overload) in overloads:
                 node.op_type = f"{node.op_type}:{node.overload}"
         for function in proto.functions:
             if function.overload:
                 function.name = f"{function.name}:{function.overload}"
     return proto
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _all_nodes(graph.node)
 
 
 def widened(proto: onnx.ModelProto, dtype: int = TensorProto.DOUBLE, without: Collection[str] = ()) -> onnx.ModelProto:

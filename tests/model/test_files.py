@@ -158,8 +158,9 @@ def nested(depth: int) -> bytes:
         return bytes([number << 3 | 2]) + length + bytes([size]) + content
 
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [])
-    graph = helper.make_graph([helper.make_node("Constant", [], ["y"], value_float=1.0)], "g", [], [y]).SerializeToString()
-    node = onnx.NodeProto(op_type="If", input=["c"], output=["y"]).SerializeToString()
+    flat = helper.make_graph([helper.make_node("Constant", [], ["y"], value_float=1.0)], "g", [], [y])
+    node = helper.make_node("If", ["c"], ["y"], else_branch=flat).SerializeToString()
+    graph = flat.SerializeToString()
     for _ in range(depth):
         body = onnx.AttributeProto(name="then_branch", type=onnx.AttributeProto.GRAPH).SerializeToString() + field(6, graph)
         graph = field(1, node + field(5, body)) + field(12, y.SerializeToString())
