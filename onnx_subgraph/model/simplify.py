@@ -174,6 +174,8 @@ class _Pass:
         read = sum(0 if value is None or (a := self._constants.array(value)) is None else a.nbytes for value in node.inputs)
         if not all(array is not None and _is_exact(node, array) and array.nbytes <= max(LARGEST, read) for array in arrays):
             return False
+        if any(v.dtype is not None and a is not None and v.dtype.numpy() != a.dtype for v, a in zip(wanted, arrays, strict=True)):
+            return False  # the file declares another type than the operator gives, which onnxruntime refuses
         self._produced.update(store(output, array) for output, array in zip(wanted, arrays, strict=True) if array is not None)
         remove(node)
         self._counts["computed"] += 1

@@ -284,3 +284,11 @@ def test_external_data_stays_where_it_is() -> None:
             "data", 0, 144, ir.DataType.FLOAT, shape=ir.Shape([6, 6]), name=name
         )
     assert not simplify(model)
+
+
+def test_a_constant_is_not_stored_as_another_type_that_the_file_declares() -> None:
+    body = "a = Constant <value_ints = [2]> () s = Neg (a) y = Mul (x, s)"
+    model = ir.from_proto(parsed(body, "int64[1] x", "int64[1] y", "float16[1] s"))
+    infer_shapes(model)
+    simplify(model)
+    assert "Neg" in [node.op_type for node in model.graph]
