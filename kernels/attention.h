@@ -6,11 +6,14 @@
 #define ONNX_SUBGRAPH_ATTENTION_H
 
 #include "isa.h"
-#include "tile.h"
+#include "pair_tile.h"
 
 #include <math.h>
 
-enum { KEYS = DEPTH }; /* keys of a block: the softmax weights of a row over a block have the depth of a tile */
+enum {
+    KEYS = DEPTH,         /* keys of a block: the softmax weights of a row over a block have the depth of a tile */
+    FEW_ROWS = PAIR_ROWS, /* the most rows that are processed together */
+};
 
 INLINE int64_t up_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
@@ -38,10 +41,13 @@ typedef struct {
 
 INLINE int64_t keys_of_block(const Attention *a) { return a->keys < KEYS ? up_to(a->keys, PANEL) : KEYS; }
 
+/* The words of a packed key: its elements, or its pairs. */
+INLINE int64_t words_of_key(const Attention *a) { return a->size > pairs_of(a->size) ? a->size : pairs_of(a->size); }
+
 static int64_t attention_scratch(const Attention *a) {
     const int64_t width = up_to(a->value_size, PANEL), rows = a->length < ATTENTION_ROWS ? a->length : ATTENTION_ROWS;
     const int64_t wide = a->storage == AS_FLOAT32 ? 0 : (rows + KEYS) * (a->size + a->value_size);
-    return keys_of_block(a) * (a->size + width) + rows * (width + 2) + 64 + wide;
+    return keys_of_block(a) * (words_of_key(a) + width) + rows * (width + 2) + 64 + wide;
 }
 
 /* `count` rows of `size` elements, from the element `at` of a tensor. `wide`: memory for them as floats if the tensor is not float32. */
@@ -117,7 +123,7 @@ INLINE void scale_row(const float *x, int64_t count, float scale, float *y) {
 /* scores[i][key] = scale · query keyᵀ of a few rows, for whole panels. A head longer than the depth of a tile is summed in parts. */
 static void score(const Block *b, int64_t row, int rows, int64_t count, float *scores) {
     float parts[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
-    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    float sums[FEW_ROWS * PANEL] __attribute__((aligned(64)));
     const int64_t size = b->a->size;
     int64_t k = 0;
     if (b->pairs) {
@@ -255,12 +261,12 @@ INLINE bool is_empty(const Attention *a, float total) { return a->guarded && !(t
 
 /* The results of a few rows if there is only one block of keys. */
 static void attend_all(const Block *b, int64_t row, int rows) {
-    float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
-    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
-    uint32_t rounded[TILE_ROWS * PAIR_STRIDE] __attribute__((aligned(64)));
+    float scores[FEW_ROWS * STRIDE] __attribute__((aligned(64)));
+    float sums[FEW_ROWS * PANEL] __attribute__((aligned(64)));
+    uint32_t rounded[FEW_ROWS * PAIR_STRIDE] __attribute__((aligned(64)));
     const Attention *a = b->a;
     score(b, row, rows, a->keys, scores);
-    float most[TILE_ROWS], totals[TILE_ROWS];
+    float most[FEW_ROWS], totals[FEW_ROWS];
     for (int i = 0; i < rows; i++) most[i] = mask_row(b, row + i, 0, a->keys, scores + i * STRIDE);
     for (int i = 0; i < rows; i++) totals[i] = sum_of(weigh(a->keys, most[i] == -INFINITY ? 0.0f : most[i], scores + i * STRIDE));
     if (b->pairs) round_weights(rows, a->keys, scores, rounded);
@@ -281,10 +287,10 @@ static void attend_all(const Block *b, int64_t row, int rows) {
 
 /* One block of keys for a few rows. */
 static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t count) {
-    float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
-    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
-    uint32_t rounded[TILE_ROWS * PAIR_STRIDE] __attribute__((aligned(64)));
-    float most[TILE_ROWS], factors[TILE_ROWS];
+    float scores[FEW_ROWS * STRIDE] __attribute__((aligned(64)));
+    float sums[FEW_ROWS * PANEL] __attribute__((aligned(64)));
+    uint32_t rounded[FEW_ROWS * PAIR_STRIDE] __attribute__((aligned(64)));
+    float most[FEW_ROWS], factors[FEW_ROWS];
     score(b, row, rows, count, scores);
     for (int i = 0; i < rows; i++) most[i] = mask_row(b, row + i, first, count, scores + i * STRIDE);
     for (int i = 0; i < rows; i++) factors[i] = weigh_row(b, row + i, count, most[i], scores + i * STRIDE);
@@ -329,9 +335,9 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
         .width = width,
         .most_keys = keys_of_block(a),
         .single = rows > 1 && a->keys > 0 && a->keys <= KEYS,
-        .pairs = HAS_PAIRS && a->rounds,
+        .pairs = HAS_PAIRS && a->rounds && rows > 1,
     };
-    b.values = b.keys + b.most_keys * a->size;
+    b.values = b.keys + b.most_keys * words_of_key(a);
     b.sums = b.values + b.most_keys * width;
     b.largest = b.sums + rows * width;
     b.totals = b.largest + rows;
@@ -343,6 +349,7 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
     b.query = lines_of(a->storage, a->query, query, a->query_step[2], rows, a->size, wide_query);
     if (!b.single) memset(b.sums, 0, (size_t)(rows * width) * sizeof(float));
     for (int64_t i = 0; i < rows; i++) b.largest[i] = -INFINITY, b.totals[i] = 0.0f;
+    if (b.pairs) tiles_on();
     for (int64_t first = 0; first < a->keys; first += KEYS) {
         const int64_t count = a->keys - first < KEYS ? a->keys - first : KEYS;
         b.key = lines_of(a->storage, a->key, key + first * a->key_step[2], a->key_step[2], count, a->size, wide_key);
@@ -354,12 +361,13 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
         pack_keys(&b, count);
         pack_values(&b, count);
         for (int64_t done = 0; done < rows;) {
-            const int some = tile_rows(rows - done);
+            const int some = even_rows(rows - done, b.pairs ? PAIR_ROWS : TILE_ROWS);
             if (b.single) attend_all(&b, done, some);
             else attend(&b, done, some, first, count);
             done += some;
         }
     }
+    if (b.pairs) tiles_off();
     if (!b.single) write_rows(&b, rows);
     for (int64_t i = 0; i < rows && narrows; i++)
         narrow(a->storage, b.y + i * a->value_size, (uint16_t *)a->y + y + i * a->y_step[2], a->value_size);

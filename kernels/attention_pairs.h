@@ -1,4 +1,4 @@
-/* Attention with AVX512_BF16: queries, keys, values and weights are rounded to bfloat16, if the user allows it. Part of kernels.c; attention.h
+/* Attention with AVX512_BF16 or AMX: queries, keys, values and weights are rounded to bfloat16, if the user allows it. Part of kernels.c; attention.h
    defines the block of keys before it. */
 
 #ifndef ONNX_SUBGRAPH_ATTENTION_PAIRS_H
@@ -18,16 +18,22 @@ INLINE __m256i bfloat16_of(V v) {
     return (__m256i)_mm512_cvtneps_pbh(_mm512_mask_blend_ps(beyond, v, limit));
 }
 
-/* A row times `scale`, as pairs; padded with zeros to a whole vector. */
+/* A row times `scale`, as pairs; padded with zeros to whole vectors and whole pairs. */
 INLINE void round_scaled(const float *x, int64_t count, float scale, uint32_t *to) {
-    for (int64_t k = 0; k < count; k += WIDTH) {
-        const V v = count - k >= WIDTH ? load(x + k) : load_part(x + k, count - k);
-        _mm256_storeu_si256((__m256i *)(to + k / 2), bfloat16_of(v * all(scale)));
+    for (int64_t k = 0; k < PAIR * pairs_of(count); k += WIDTH) {
+        const int64_t left = count - k;
+        const V v = left >= WIDTH ? load(x + k) : left > 0 ? load_part(x + k, left) : all(0.0f);
+        _mm256_storeu_si256((__m256i *)(to + k / PAIR), bfloat16_of(v * all(scale)));
     }
 }
 
+/* The softmax weights, from 0 to 1. After `count` they are zero, up to a whole vector. */
 static void round_weights(int rows, int64_t count, const float *weights, uint32_t *to) {
-    for (int i = 0; i < rows; i++) round_scaled(weights + i * STRIDE, up_to(count, WIDTH), 1.0f, to + i * PAIR_STRIDE);
+    for (int i = 0; i < rows; i++, weights += STRIDE, to += PAIR_STRIDE)
+        for (int64_t k = 0; k < PAIR * pairs_of(count); k += WIDTH) {
+            const V v = k < count ? load(weights + k) : all(0.0f);
+            _mm256_storeu_si256((__m256i *)(to + k / PAIR), (__m256i)_mm512_cvtneps_pbh(v));
+        }
 }
 
 INLINE uint32_t *keys_as_pairs(const Block *b, int64_t start) { return (uint32_t *)b->keys + start * pairs_of(b->a->size); }
@@ -62,9 +68,9 @@ static void pack_values_as_pairs(const Block *b, int64_t count) {
     for (int64_t start = 0; start < b->width; start += WIDTH) {
         const int64_t left = b->a->value_size - start;
         uint32_t *to = values_as_pairs(b, start / PANEL * PANEL) + start % PANEL;
-        for (int64_t k = 0; k < count; k += 2, to += PANEL) {
+        for (int64_t k = 0; k < PAIR * pairs_of(count); k += PAIR, to += PANEL) {
             const float *from = b->value.data + k * b->value.step + start;
-            const V zero = all(0.0f), first = left > 0 ? load_as(AS_FLOAT32, from, 0, left) : zero;
+            const V zero = all(0.0f), first = left > 0 && k < count ? load_as(AS_FLOAT32, from, 0, left) : zero;
             const V second = left > 0 && k + 1 < count ? load_as(AS_FLOAT32, from + b->value.step, 0, left) : zero;
             const __m512i low = _mm512_cvtepu16_epi32(bfloat16_of(first)), high = _mm512_cvtepu16_epi32(bfloat16_of(second));
             _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
@@ -74,7 +80,7 @@ static void pack_values_as_pairs(const Block *b, int64_t count) {
 
 /* Like score. */
 static void score_by_pairs(const Block *b, int64_t row, int rows, int64_t count, float *scores) {
-    uint32_t queries[TILE_ROWS * PAIR_STRIDE] __attribute__((aligned(64)));
+    uint32_t queries[PAIR_ROWS * PAIR_STRIDE] __attribute__((aligned(64)));
     const int64_t size = b->a->size;
     for (int64_t k = 0; k == 0 || k < size; k += DEPTH) {
         const int64_t depth = size - k < DEPTH ? size - k : DEPTH;

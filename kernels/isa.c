@@ -19,9 +19,7 @@ const Isa *const isas[] = {&isa_baseline, &isa_avx2, &isa_avx512, &isa_avx512_bf
 
 /* Whether the system permits this process to use AMX; a process must request it. */
 static bool amx_is_granted(void) {
-#if defined(AMX_EMULATED)
-    return true;
-#elif defined(__linux__)
+#if defined(__linux__)
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 #else
@@ -44,12 +42,15 @@ bool isa_is_here(int index) {
     const bool wide = avx2 && (low & 0xe6) == 0xe6 && (b & avx512) == avx512;
     if (index == AVX2_INDEX) return avx2;
     if (index == AVX512_INDEX) return wide;
-    if (index == AVX512_BF16_INDEX) return wide && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & BF16_BIT);
-#if !defined(AMX_EMULATED)
     enum { AMX_BF16 = 1u << 22, AMX_TILE = 1u << 24, TILES = 3u << 17 };
-    if ((d & AMX_BF16) == 0 || (d & AMX_TILE) == 0 || (low & TILES) != TILES) return false;
+    const bool amx = (d & AMX_BF16) && (d & AMX_TILE) && (low & TILES) == TILES;
+    const bool pairs = wide && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & BF16_BIT);
+    if (index == AVX512_BF16_INDEX) return pairs;
+#if defined(AMX_EMULATED)
+    return pairs;
+#else
+    return pairs && amx && amx_is_granted();
 #endif
-    return wide && amx_is_granted();
 }
 
 /* AMD's processors multiply pairs of bfloat16 as fast as floats, which doubles the throughput. Intel's were measured at half that speed. */

@@ -73,16 +73,15 @@ typedef struct {
 /* An implementation of Linear. */
 typedef struct {
     int64_t panel; /* columns of a panel of packed weights */
+    int64_t fewest_rows, most_rows; /* of a call of `linear`: fewer would read the weights too often */
     int64_t (*panel_bytes)(int64_t depth);
     /* Packs one panel of w [depth, columns], padded with zeros after the last column. */
     void (*pack)(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed);
     /* The bytes of scratch memory that `linear` needs for this many rows and panels. */
     int64_t (*scratch)(const Linear *linear, int64_t rows, int64_t panels);
-    /* Computes the rows from `row` to `row_end` (at most LINEAR_ROWS) for the panels from `panel` to `panel_end`, ends excluded. */
+    /* Computes the rows from `row` to `row_end` for the panels from `panel` to `panel_end`, ends excluded. */
     void (*linear)(const Linear *linear, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch);
 } Product;
-
-enum { LINEAR_ROWS = 128 };
 
 typedef struct {
     const char *name;

@@ -8,21 +8,25 @@
 #define ONNX_SUBGRAPH_LINEAR_H
 
 #include "activate.h"
-#include "tile.h"
+#include "pair_tile.h"
 
 enum {
     TILE_SIZE = TILE_ROWS * STRIDE,
     TILE_SUMS = TILE_ROWS * PANEL,
     BLOCK_PARTS = 4, /* parts of the depth whose rows are copied at once: 600 KB for 128 rows, which stay in L2 */
     FEW = TILE_ROWS / 2,
+    FEWEST_ROWS = 32, MOST_ROWS = 128,
+    TILED_ROWS = 256, /* the fewest and the most with AMX */
     SIDE = 4,        /* the most panels side by side: this many streams of weights use the full memory bandwidth */
 };
 
 /* The start of share `index` if `total` is divided as evenly as possible into `count` shares. */
 INLINE int64_t share(int64_t total, int64_t index, int64_t count) { return total * index / count; }
 
-/* The same for a depth, in whole pairs. */
-INLINE int64_t share_of_depth(int64_t depth, int64_t part, int64_t parts) { return part == parts ? depth : (share(depth, part, parts) + 1) & ~1; }
+/* The same for a depth, in multiples of `unit`. */
+INLINE int64_t share_of_depth(int64_t depth, int64_t part, int64_t parts, int64_t unit) {
+    return part == parts ? depth : (share(depth, part, parts) + unit - 1) / unit * unit;
+}
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t parts_of(int64_t depth) { return depth > DEPTH ? (depth + DEPTH - 1) / DEPTH : 1; }
@@ -56,9 +60,11 @@ static void pack_float16(const float *w, int64_t depth, int64_t columns, int64_t
     }
 }
 
-/* Packs for read_weights. depth_packed: the depth, rounded up to whole pairs where read_weights needs that. */
+/* Packs for read_weights. depth_packed: the depth, rounded up to whole pairs where read_weights needs that, or to whole tiles of AMX. */
 #if defined(__AVX512BF16__)
-INLINE int64_t depth_packed(Storage held, int64_t depth) { return held == AS_BFLOAT16 ? (depth + 1) & ~1 : depth; }
+INLINE int64_t depth_packed(Storage held, int64_t depth) {
+    return held == AS_BFLOAT16 ? PAIR * pairs_of(depth) : depth;
+}
 
 static void pack_bfloat16(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
     const int64_t first = panel * PANEL, left = columns - first;
@@ -68,6 +74,7 @@ static void pack_bfloat16(const float *w, int64_t depth, int64_t columns, int64_
             const float *from = w + k * columns + first + j;
             to[j] = j < left ? bfloat16(from[0]) >> 16 | (k + 1 < depth ? bfloat16(from[columns]) : 0) : 0;
         }
+    memset(to, 0, (size_t)(depth_packed(AS_BFLOAT16, depth) / 2 - (depth + 1) / 2) * PANEL * sizeof *to);
 }
 #else
 INLINE int64_t depth_packed(Storage held, int64_t depth) {
@@ -194,7 +201,7 @@ INLINE void few(Storage held, const Linear *l, int64_t row, int count, int64_t p
     const int64_t parts = parts_of(l->depth);
     for (int64_t p = panel; p < panel_end; p += side_of(count)) {
         for (int64_t part = 0; part < parts; part++) {
-            const int64_t k = share_of_depth(l->depth, part, parts), depth = share_of_depth(l->depth, part + 1, parts) - k;
+            const int64_t k = share_of_depth(l->depth, part, parts, PAIR), depth = share_of_depth(l->depth, part + 1, parts, PAIR) - k;
 #define ROWS(n) case n: few_of(held, n, TILE_ROWS / n < SIDE ? TILE_ROWS / n : SIDE, l, row, p, panel_end - 1, k, depth, sums); break;
             switch (count) {
                 ROWS(1) ROWS(2)
@@ -217,14 +224,15 @@ typedef struct {
     const Linear *linear;
     Storage held; /* storage of the packed weights */
     int64_t row, rows, tiles;
-    int64_t begin, end;        /* the parts of the depth */
+    int64_t parts, unit;       /* the whole depth has so many parts, which are multiples of the unit */
+    int64_t begin, end;        /* the parts of this block */
     int64_t panel, panels;     /* the first panel of this call, and their number */
     float *copies, *sums;
     float *earlier;            /* [rows, columns of the panels]: sums from earlier blocks of the depth, if y is not float32 */
 } RowBlock;
 
 INLINE int64_t row_of(const RowBlock *b, int64_t tile) { return share(b->rows, tile, b->tiles); }
-INLINE int64_t depth_of(const RowBlock *b, int64_t part) { return share_of_depth(b->linear->depth, part, parts_of(b->linear->depth)); }
+INLINE int64_t depth_of(const RowBlock *b, int64_t part) { return share_of_depth(b->linear->depth, part, b->parts, b->unit); }
 INLINE float *copy_of(const RowBlock *b, int64_t part, int64_t tile) { return b->copies + ((part - b->begin) * b->tiles + tile) * TILE_SIZE; }
 
 /* Copies a part of row i of x as floats. */
@@ -291,34 +299,40 @@ INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
     return weights(b->linear, b->held, more ? p : p + 1, depth_of(b, more ? part + 1 : b->begin));
 }
 
-#include "amx.h"
 #include "pairs.h"
 
 /* The rows of a single tile fit in L1 only for one part of the depth. */
 static int64_t parts_of_block(int64_t rows, int64_t depth) { return tiles_of(rows) == 1 ? 1 : least(parts_of(depth), BLOCK_PARTS); }
 
-INLINE int64_t bytes_of_blocks(int pieces, int64_t rows, int64_t depth) {
-    const int64_t parts = parts_of_block(rows, depth), tiled = tiles_scratch(rows, parts, pieces);
-    const int64_t bytes = tiles_of(rows) * (parts * TILE_SIZE + TILE_SUMS) * (int64_t)sizeof(float);
-    return bytes > tiled ? bytes : tiled;
+INLINE int64_t bytes_of_blocks(int64_t rows, int64_t depth) {
+    return tiles_of(rows) * (parts_of_block(rows, depth) * TILE_SIZE + TILE_SUMS) * (int64_t)sizeof(float);
 }
 
+/* The sums of earlier blocks of the depth are in scratch memory if y is not float32. */
+INLINE int64_t bytes_of_earlier(const Linear *l, int64_t rows, int64_t panels, bool blocks) {
+    return l->storage != AS_FLOAT32 && blocks ? rows * panels * PANEL * (int64_t)sizeof(float) : 0;
+}
+
+#include "amx.h"
+
 INLINE int64_t scratch_of(Storage held, int pieces, const Linear *l, int64_t rows, int64_t panels) {
-    const bool earlier = l->storage != AS_FLOAT32 && parts_of(l->depth) > parts_of_block(rows, l->depth);
     if (rows <= few_rows(held)) return 0;
-    return bytes_of_blocks(pieces, rows, l->depth) + (earlier ? rows * panels * PANEL * (int64_t)sizeof(float) : 0);
+    const bool blocks = parts_of(l->depth) > parts_of_block(rows, l->depth);
+    const int64_t bytes = bytes_of_blocks(rows, l->depth) + bytes_of_earlier(l, rows, panels, blocks);
+    const int64_t tiled = pieces ? bytes_of_tiles(l, rows, panels, pieces) : 0;
+    return bytes > tiled ? bytes : tiled;
 }
 
 /* Each weight is read once; in memory order if the depth is one block. */
 static void many(Storage held, int pieces, const Linear *l, int64_t row, int64_t rows, int64_t panel, int64_t panel_end, float *scratch) {
     const int64_t parts = parts_of(l->depth), tiles = tiles_of(rows), most = parts_of_block(rows, l->depth);
+    if (by_tiles(held, pieces, l, row, rows, panel, panel_end, scratch)) return;
     for (int64_t begin = 0; begin < parts; begin += most) {
         const RowBlock b = {
-            .linear = l, .held = held, .row = row, .rows = rows, .tiles = tiles, .begin = begin, .end = least(begin + most, parts),
-            .panel = panel, .panels = panel_end - panel, .copies = scratch, .sums = scratch + tiles * most * TILE_SIZE,
-            .earlier = scratch + bytes_of_blocks(pieces, rows, l->depth) / (int64_t)sizeof(float),
+            .linear = l, .held = held, .row = row, .rows = rows, .tiles = tiles, .parts = parts, .unit = PAIR,
+            .begin = begin, .end = least(begin + most, parts), .panel = panel, .panels = panel_end - panel, .copies = scratch,
+            .sums = scratch + tiles * most * TILE_SIZE, .earlier = scratch + bytes_of_blocks(rows, l->depth) / (int64_t)sizeof(float),
         };
-        if (by_tiles(&b, pieces, most, panel, panel_end)) continue;
         if (held == AS_BFLOAT16 && by_pairs(&b, panel, panel_end)) continue;
         copy_rows(&b);
         for (int64_t p = panel; p < panel_end; p++)
@@ -340,7 +354,7 @@ INLINE void linear_of(Storage held, int pieces, const Linear *l, int64_t row, in
     static void name##_linear(const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch) { \
         linear_of(held, pieces, l, row, row_end, panel, panel_end, scratch); \
     } \
-    static const Product product_##name = {PANEL, name##_bytes, packing, name##_scratch, name##_linear};
+    static const Product product_##name = {PANEL, pieces ? TILED_ROWS : FEWEST_ROWS, pieces ? TILED_ROWS : MOST_ROWS, name##_bytes, packing, name##_scratch, name##_linear};
 
 PRODUCT(float32, AS_FLOAT32, pack_float32, 0)
 PRODUCT(float16, HELD_FLOAT16, HELD_FLOAT16 == AS_FLOAT16 ? pack_float16 : pack_float32, 0)

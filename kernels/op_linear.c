@@ -20,7 +20,7 @@ enum { X, W, B, GATE, RESIDUAL };
 /* At least four parts, if there is enough work, let threads share the rest at the end. Rows are divided before columns, because each part
    copies its rows. But parts with few rows, or with many columns, would read the weights too often. Fewer than FAIR_PARTS are a multiple of
    four: of five equal parts, one of two threads would compute three. */
-enum { FEWEST_PARTS = 4, FAIR_PARTS = 16, FEWEST_ROWS = 32, MOST_COLUMNS = 1024 };
+enum { FEWEST_PARTS = 4, FAIR_PARTS = 16, MOST_COLUMNS = 1024 };
 
 typedef struct {
     Kernel kernel;
@@ -108,13 +108,13 @@ static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
 
 static void destroy(Kernel *kernel) { release(((LinearKernel *)kernel)->packed); }
 
-/* How one product is divided: `wide` parts of its panels for each part of its rows. */
+/* How one product is divided: `tall` parts of its rows for each part of its panels, whose weights stay in the cache. */
 typedef struct {
     const Product *product;
     Linear linear;
     const float *w;
     char *packed; /* to be filled if the weights are not constant */
-    int64_t wide, panels, rows_each, panels_each;
+    int64_t tall, panels, rows_each, panels_each;
     atomic_bool no_memory;
 } Cut;
 
@@ -127,8 +127,8 @@ static void pack_one(void *data, size_t index) {
 static void run_one(void *data, size_t index) {
     Cut *cut = data;
     const Linear *l = &cut->linear;
-    const int64_t row = (int64_t)index / cut->wide * cut->rows_each, row_end = least(row + cut->rows_each, l->rows);
-    const int64_t panel = (int64_t)index % cut->wide * cut->panels_each;
+    const int64_t row = (int64_t)index % cut->tall * cut->rows_each, row_end = least(row + cut->rows_each, l->rows);
+    const int64_t panel = (int64_t)index / cut->tall * cut->panels_each;
     const int64_t panel_end = least(panel + cut->panels_each, cut->panels);
     void *scratch = aligned(cut->product->scratch(l, row_end - row, panel_end - panel));
     if (scratch) cut->product->linear(l, row, row_end, panel, panel_end, scratch);
@@ -149,14 +149,14 @@ static OrtStatus *pack_all(const Kernel *kernel, OrtKernelContext *context, cons
 static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut) {
     const Linear *l = &cut->linear;
     const double cost = 2.0 * (double)l->rows * (double)l->columns * (double)(l->depth + 1);
-    const int64_t columns = parts_of(l->columns, MOST_COLUMNS), rows = least(parts_of(FEWEST_PARTS, columns), parts_of(l->rows, FEWEST_ROWS));
-    const int64_t tall = most(parts_of(l->rows, LINEAR_ROWS), rows);
+    const int64_t columns = parts_of(l->columns, MOST_COLUMNS), rows = least(parts_of(FEWEST_PARTS, columns), parts_of(l->rows, cut->product->fewest_rows));
+    const int64_t tall = most(parts_of(l->rows, cut->product->most_rows), rows);
     int64_t wide = most(columns, parts_of(FEWEST_PARTS, tall));
     while (tall * wide < FAIR_PARTS && tall * wide % FEWEST_PARTS) wide++;
     cut->rows_each = parts_of(l->rows, tall);
     cut->panels_each = parts_of(cut->panels, wide);
-    cut->wide = parts_of(cut->panels, cut->panels_each);
-    TRY(in_parallel(kernel, context, run_one, parts_of(l->rows, cut->rows_each) * cut->wide, cost, cut));
+    cut->tall = parts_of(l->rows, cut->rows_each);
+    TRY(in_parallel(kernel, context, run_one, cut->tall * parts_of(cut->panels, cut->panels_each), cost, cut));
     return atomic_load(&cut->no_memory) ? failed(kernel, "no memory for a block") : NULL;
 }
 

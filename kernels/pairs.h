@@ -6,7 +6,7 @@
 #ifndef ONNX_SUBGRAPH_PAIRS_H
 #define ONNX_SUBGRAPH_PAIRS_H
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 
 INLINE uint32_t *pairs_at(const RowBlock *b, int64_t part, int64_t tile) {
     return (uint32_t *)b->copies + ((part - b->begin) * b->tiles + tile) * TILE_ROWS * PAIR_STRIDE;

@@ -122,9 +122,9 @@ INLINE void tile(int count, const float *rows, const float *panel, int64_t depth
     tile_ahead(AS_FLOAT32, count, rows, (const char *)panel, depth, (const char *)next, line_of(AS_FLOAT32), sums, step, false);
 }
 
-/* The number of rows of the next tile if `left` remain: as even as possible, so that no tile has only a row or two. */
-INLINE int tile_rows(int64_t left) {
-    const int64_t tiles = (left + TILE_ROWS - 1) / TILE_ROWS;
+/* The number of rows of the next tile of at most `most` if `left` remain: as even as possible, so that no tile has only a row or two. */
+INLINE int even_rows(int64_t left, int64_t most) {
+    const int64_t tiles = (left + most - 1) / most;
     return (int)((left + tiles - 1) / tiles);
 }
 

@@ -22,7 +22,7 @@ _X86 = {
     "avx2": _AVX2,
     "avx512": _AVX512,
     "avx512_bf16": (*_AVX512, "-mavx512bf16"),
-    "amx": (*_AVX512, "-mamx-tile", "-mamx-bf16"),
+    "amx": (*_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
 }
 
 
