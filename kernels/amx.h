@@ -12,10 +12,8 @@
 #if defined(__AMX_BF16__)
 
 enum {
-    AMX_SUMS = 2 * AMX_ROWS * PANEL,      /* of a group: two tiles of rows, multiplied together */
-    AMX_PART = 8,                         /* tiles along the depth of a part, whose weights are 16 KB and stay in L1 */
-    AMX_PARTS = 4,                        /* of a block */
-    AMX_PIECE = AMX_PART * AMX_BYTES,     /* bytes of a part of a panel, for one of two pieces */
+    AMX_SUMS = 2 * AMX_ROWS * PANEL,       /* of a group: two tiles of rows, multiplied together */
+    AMX_PIECE = DEPTH / PAIR * PAIR_BYTES, /* bytes of a piece of a part of a panel; they stay in L1 */
 };
 
 /* The nearest bfloat16 of each element. Subtracts it from *left. */
@@ -29,9 +27,10 @@ INLINE V load_some(Storage storage, const void *from, int64_t at, int64_t count)
     return count > 0 ? load_as(storage, from, at, count) : all(0.0f);
 }
 
-/* The tiles of a row tile for one part; all pieces together have AMX_PART for each. */
-INLINE char *rows_of(const RowBlock *b, int64_t part, int64_t tile) {
-    return (char *)b->copies + ((part - b->begin) * (b->tiles * 2) + tile) * AMX_PART * AMX_BYTES;
+/* The tiles of AMX_ROWS rows for one part, and their size. */
+INLINE int64_t rows_bytes(int pieces) { return DEPTH / AMX_DEPTH * pieces * AMX_BYTES; }
+INLINE char *rows_of(const RowBlock *b, int64_t part, int64_t tile, int pieces) {
+    return (char *)b->copies + ((part - b->begin) * (b->tiles * 2) + tile) * rows_bytes(pieces);
 }
 
 INLINE int64_t steps_of(int64_t depth) { return (depth + AMX_DEPTH - 1) / AMX_DEPTH; }
@@ -59,7 +58,7 @@ static bool split_rows(const RowBlock *b, int pieces) {
         const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
         for (int64_t i = 0; i < b->rows; i++)
             holds &= split_row(b->linear->storage, b->linear->x, (b->row + i) * b->linear->depth + k, depth, i % AMX_ROWS, pieces,
-                               rows_of(b, part, i / AMX_ROWS));
+                               rows_of(b, part, i / AMX_ROWS, pieces));
     }
     return holds;
 }
@@ -148,7 +147,7 @@ INLINE void pass_tiles(const RowBlock *b, const int pieces, int64_t part, int64_
     TILES_SEE_MEMORY();
     for (int64_t i = 0; i < b->rows; i += 2 * AMX_ROWS, next += lines * 64 * steps) {
         const int count = (int)least(b->rows - i, 2 * AMX_ROWS);
-        const char *rows = rows_of(b, part, i / AMX_ROWS), *others = rows_of(b, part, i / AMX_ROWS + 1);
+        const char *rows = rows_of(b, part, i / AMX_ROWS, pieces), *others = rows_of(b, part, i / AMX_ROWS + 1, pieces);
         float *sums = b->sums + i / (2 * AMX_ROWS) * AMX_SUMS;
         if (part + 1 == b->end) fetch_results(l, b->row + i, count, p * PANEL);
         if (count > AMX_ROWS) multiply(pieces, true, rows, others, from, steps, part == b->begin, next, (int)lines, sums);
@@ -164,7 +163,6 @@ INLINE void pass_all(const RowBlock *b, const int pieces, int64_t panel, int64_t
 }
 
 INLINE int64_t groups_of(int64_t rows) { return (rows + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS); }
-INLINE int64_t tiled_parts(int64_t depth, int pieces) { return depth ? (steps_of(depth) * pieces + AMX_PART - 1) / AMX_PART : 1; }
 
 /* Scratch memory: copies of the rows, split weights, the sums of a panel, and those of earlier blocks. */
 typedef struct {
@@ -172,12 +170,12 @@ typedef struct {
 } TileBytes;
 
 INLINE TileBytes tile_bytes(const Linear *l, int64_t rows, int64_t panels, int pieces) {
-    const int64_t parts = tiled_parts(l->depth, pieces);
+    const int64_t parts = parts_of(l->depth);
     return (TileBytes){
-        .copies = least(parts, AMX_PARTS) * groups_of(rows) * 2 * AMX_PART * AMX_BYTES,
-        .split = pieces > 1 ? 2 * AMX_PIECE : 0,
+        .copies = least(parts, BLOCK_PARTS) * groups_of(rows) * 2 * rows_bytes(pieces),
+        .split = pieces > 1 ? pieces * AMX_PIECE : 0,
         .sums = groups_of(rows) * AMX_SUMS * (int64_t)sizeof(float),
-        .earlier = bytes_of_earlier(l, rows, panels, parts > AMX_PARTS),
+        .earlier = bytes_of_earlier(l, rows, panels, parts > BLOCK_PARTS),
     };
 }
 
@@ -195,11 +193,11 @@ static bool by_tiles(Storage held, int pieces, const Linear *l, int64_t row, int
     const TileBytes bytes = tile_bytes(l, rows, panel_end - panel, pieces);
     char *split = (char *)scratch + bytes.copies, *sums = split + bytes.split;
     RowBlock b = {
-        .linear = l, .held = held, .row = row, .rows = rows, .tiles = groups_of(rows), .parts = tiled_parts(l->depth, pieces), .unit = AMX_DEPTH,
+        .linear = l, .held = held, .row = row, .rows = rows, .tiles = groups_of(rows), .parts = parts_of(l->depth), .unit = AMX_DEPTH,
         .panel = panel, .panels = panel_end - panel, .copies = scratch, .sums = (float *)sums, .earlier = (float *)(sums + bytes.sums),
     };
     for (; b.begin < b.parts; b.begin = b.end) {
-        b.end = least(b.begin + AMX_PARTS, b.parts);
+        b.end = least(b.begin + BLOCK_PARTS, b.parts);
         if (!split_rows(&b, pieces)) return false;
         tiles_on();
         if (pieces == 2) pass_all(&b, 2, panel, panel_end, split);
