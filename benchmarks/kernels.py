@@ -1,11 +1,11 @@
 """Measures our kernels against onnxruntime's, operator by operator: the fused operator, and the nodes that it replaces.
 
-    python benchmarks/kernels.py [--only Linear] [--threads 1 2] [--seconds 2] [--write]
+    python benchmarks/kernels.py [--only Linear] [--threads 1 2] [--seconds 2] [--write [FILE]]
 
 All sessions of a row run in turn in one process, ours once for each instruction set of this processor. A ratio is our time over
 onnxruntime's, of lower quartiles, with the minimum and maximum over parts of the runs. With one thread the time is processor
 time, with more it is wall time. Products show their share of the peak that as many threads reach in registers. Other kernels show
-gigabytes per second, beside the rate of copying as much memory. `--write` writes kernels.md.
+gigabytes per second, beside the rate of copying as much memory. `--write` writes kernels.md, or another page.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ faster. Times of one thread are processor time, others wall-clock time. All inst
 `ONNX_SUBGRAPH_ISA`; onnxruntime uses the best one of the processor. *reaches*: for a product, the share of what products and
 sums of float32 reach in registers ({peaks}); for another kernel, the rate at which it reads and writes the bytes that it must.
 *copying* is the rate of copying as many bytes. *Linear, bf16* has its weights in bfloat16, and *Attention, bf16*
-all its operands if the processor has AVX512_BF16. With it both can exceed the float32 peak.{amx}
+all its operands if the processor has AVX512_BF16 or AMX. With them both can exceed the float32 peak.{amx}
 """
 NO_AMX = " This processor has no AMX, so AMX is not measured."
 
@@ -310,7 +310,7 @@ def main() -> None:
     parser.add_argument("--only", choices=[*CASES])
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))
     parser.add_argument("--seconds", type=float, default=2.0, help="for each row")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--write", type=Path, nargs="?", const=PAGE, metavar="FILE", help="write the page, kernels.md or another")
     arguments = parser.parse_args()
     isas = [isa for isa in kernels.describe().here[::-1] if isa != "baseline"] or ["baseline"]
     peak = peaks(isas)
@@ -323,7 +323,7 @@ def main() -> None:
                 print(line, flush=True)
                 lines.append(line)
     if arguments.write:
-        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        arguments.write.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
