@@ -15,14 +15,13 @@ import onnx_ir as ir
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.axis import numbered
-from onnx_subgraph.matching.numbering import axes_rank
+from onnx_subgraph.matching.numbering import NOOP, axes_rank
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.static_values import equal, read_attribute, same, text, words
 from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators import Schema, history, is_axis, is_ordered
 
-_NOOP = "noop_with_empty_axes"
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 
 
@@ -87,8 +86,8 @@ class _Statics(NamedTuple):
             if not _is_last_axis(given.get("axis"), inputs, default=1):
                 return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
             given["axis"] = ir.AttrInt64("axis", -1)
-        if _NOOP in given and _has_axes(inputs):
-            del given[_NOOP]
+        if NOOP in given and _has_axes(inputs):
+            del given[NOOP]
         return cls(view, node, operator, inputs, view.schema(node), given)
 
     @property

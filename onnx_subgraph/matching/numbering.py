@@ -24,6 +24,8 @@ from onnx_subgraph.operators.randomness import RANDOM
 
 EXCHANGEABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 """Operators whose two operands can be swapped without changing any bit of the result."""
+NOOP = "noop_with_empty_axes"
+"""An attribute of reductions that means nothing if they are given axes."""
 _COMPUTED, _STORED = 16, 4096
 """Maximum number of elements of a constant that is compared by its elements: of a computed one, and of a stored one."""
 
@@ -146,6 +148,8 @@ class Numbering:
             operand = node.inputs[position] if position < len(node.inputs) else None
             if operand is not None and (held := content(operand, self._constants, _COMPUTED)) is not None:
                 found[name] = _axes(held)
+        if found.get("axes") not in (None, ()):
+            found.pop(NOOP, None)
         rank = axes_rank(node) if found else None
         for name, value in found.items():
             spec = schema.attributes.get(name)

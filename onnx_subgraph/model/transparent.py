@@ -32,7 +32,7 @@ def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
     node = value.producer()
     if node is None or node.domain or not node.inputs:
         return None
-    if node.op_type in _NEUTRAL:
+    if node.op_type in _NEUTRAL and len(node.inputs) == 2:
         return _without_neutral(constants, node, value)
     rule, source = TRANSPARENT.get(node.op_type), node.inputs[0]
     if rule is None or source is None or value is not node.outputs[0] or value is source:
@@ -41,9 +41,9 @@ def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
 
 
 def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Value | None:
-    """The operand that a product with one, a quotient by one or a difference from zero gives, bit by bit."""
+    """The operand that an operator of `_NEUTRAL` gives, bit by bit, because the other one is its number."""
     first, second = node.inputs
-    for source, other in ((first, second), (second, first)) if node.op_type == "Mul" else ((first, second),):
+    for source, other in ((first, second), (second, first)) if node.op_type in _COMMUTATIVE else ((first, second),):
         if source is None or other is None or source.dtype != value.dtype or not _is_stored_scalar(other):
             continue
         if constants.scalar(other) == _NEUTRAL[node.op_type] and (_adds_no_axis(other, source) or same_shape(source, value)):
@@ -131,7 +131,8 @@ TRANSPARENT: dict[str, _Rule] = {
     **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), _is_only_input),
 }
 """Operator → whether its node passes the first input on."""
-_NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
+_NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0, "Max": -np.inf, "Min": np.inf}
 """Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
+_COMMUTATIVE = frozenset(("Mul", "Max", "Min"))
 PASSING = frozenset((*TRANSPARENT, *_NEUTRAL))
 """The operators whose nodes may pass an input on."""

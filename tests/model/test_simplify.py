@@ -74,6 +74,12 @@ CASES = {
         "n = Gather(s, zero) t = Concat<axis = 0>(n, one, one) b = Reshape(r, t) y = Sub(x, b)",
         {"ReduceSum": 1, "Sub": 1},
     ),
+    "axes of a maximum that come back, with what JAX's maximum starts from": (
+        """low = Constant<value_float = -inf>() r = ReduceMax<axes = [2], keepdims = 0>(x) m = Max(low, r)
+        a = Constant<value = int64[1] {2}>() t = Unsqueeze(m, a) y = Sub(x, t)""",
+        {"ReduceMax": 1, "Sub": 1},
+    ),
+    "a minimum with infinity": ("high = Constant<value_float = inf>() m = Min(x, high) y = Relu(m)", {"Relu": 1}),
     "a Where whose condition is constant": (
         "yes = Constant<value = bool[1] {1}>() low = Constant<value = float {-9}>() w = Where(yes, x, low) y = Relu(w)",
         {"Relu": 1},
@@ -127,6 +133,7 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
         "c = Constant<value = bool[2,1,1,1] {1, 1}>() low = Constant<value = float {-9}>() w = Where(c, x, low) y = ReduceSum(w)",
         "c = Constant<value = bool[6] {1, 1, 0, 1, 1, 1}>() low = Constant<value = float {-9}>() y = Where(c, x, low)",
         "a = Constant<value = float {0.1}>() b = Constant<value = float {0.2}>() c = Exp(a) d = Mul(b, c) y = Mul(x, d)",
+        "high = Constant<value_float = inf>() y = Max(x, high)",
         """z = Constant<value = float[6] {1, 2, 3, 4, 5, 6}>() i = Constant<value = int64[2, 1] {1, 3}>()
         u = Constant<value = float[2] {0.1, 0.2}>() b = ScatterND<reduction = "add">(z, i, u) y = Add(x, b)""",
     ],
@@ -139,6 +146,7 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
         "a constant condition that broadcasts",
         "a condition that is true for some elements",
         "arithmetic on floats",
+        "a maximum with infinity",
         "floats that are added to a constant",
     ],
 )
