@@ -83,7 +83,7 @@ static void split_weights(const char *panel, int64_t depth, int pieces, const ch
    shares an operand with the one before it, so three products need 8 loads. next: data that is read afterwards; `lines` of 64 bytes of it are
    prefetched at each step. */
 INLINE void multiply(const int pieces, const bool both, const char *rows, const char *others, const char *weights, int64_t steps, bool first,
-                     const char *next, int lines, float *sums) {
+                     const char *next, int64_t lines, float *sums) {
     enum { STEP = PANEL * sizeof(float) };
     float *below = sums + AMX_ROWS * PANEL;
     if (first) {
@@ -114,7 +114,7 @@ INLINE void multiply(const int pieces, const bool both, const char *rows, const 
         } else {
             ROWS(0) WEIGHTS(0) PRODUCT
         }
-        for (int line = 0; line < lines; line++, next += 64) __builtin_prefetch(next, 0, 2);
+        for (int64_t line = 0; line < lines; line++, next += 64) __builtin_prefetch(next, 0, 2);
 #undef ROWS
 #undef WEIGHTS
 #undef PRODUCT
@@ -125,16 +125,7 @@ INLINE void multiply(const int pieces, const bool both, const char *rows, const 
     TILE_STORE(3, below + WIDTH, STEP);
 }
 
-/* Prefetches where the results of a few rows are written. Rows are far apart, so the processor does not foresee it. */
-INLINE void fetch_results(const Linear *l, int64_t row, int count, int64_t column) {
-    const int64_t size = size_of(l->storage);
-    for (int i = 0; i < count; i++) {
-        const char *y = (const char *)l->y + ((row + i) * l->columns + column) * size;
-        for (int64_t at = 0; at < PANEL * size; at += 64) __builtin_prefetch(y + at, 1, 2);
-    }
-}
-
-/* All rows, for one part of one panel; like `pass`. Few rows read the weights only once, so every group prefetches a share of what follows. */
+/* All rows, for one part of one panel; like `pass`. Every group of rows prefetches a share of the weights that follow. */
 INLINE void pass_tiles(const RowBlock *b, const int pieces, int64_t part, int64_t p, const char *next, char *split) {
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k, steps = steps_of(depth);
@@ -149,9 +140,8 @@ INLINE void pass_tiles(const RowBlock *b, const int pieces, int64_t part, int64_
         const int count = (int)least(b->rows - i, 2 * AMX_ROWS);
         const char *rows = rows_of(b, part, i / AMX_ROWS, pieces), *others = rows_of(b, part, i / AMX_ROWS + 1, pieces);
         float *sums = b->sums + i / (2 * AMX_ROWS) * AMX_SUMS;
-        if (part + 1 == b->end) fetch_results(l, b->row + i, count, p * PANEL);
-        if (count > AMX_ROWS) multiply(pieces, true, rows, others, from, steps, part == b->begin, next, (int)lines, sums);
-        else multiply(pieces, false, rows, others, from, steps, part == b->begin, next, (int)lines, sums);
+        if (count > AMX_ROWS) multiply(pieces, true, rows, others, from, steps, part == b->begin, next, lines, sums);
+        else multiply(pieces, false, rows, others, from, steps, part == b->begin, next, lines, sums);
         TILES_SEE_MEMORY();
         if (part + 1 == b->end) finish_rows(l, b->row + i, count, p * PANEL, earlier_of(b, i, p), sums);
     }

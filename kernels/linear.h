@@ -15,9 +15,9 @@ enum {
     TILE_SUMS = TILE_ROWS * PANEL,
     BLOCK_PARTS = 4, /* parts of the depth whose rows are copied at once: 600 KB for 128 rows, which stay in L2 */
     FEW = TILE_ROWS / 2,
-    FEWEST_ROWS = 32, MOST_ROWS = 128,
-    TILED_ROWS = 256, /* the fewest and the most with AMX */
-    SIDE = 4,        /* the most panels side by side: this many streams of weights use the full memory bandwidth */
+    FEWEST_ROWS = 32, MOST_ROWS = 128, /* of a part of a product */
+    TILED_ROWS = 256, /* both with AMX, for which it takes longer to read weights again than to round rows again */
+    SIDE = 4, /* the most panels side by side: this many streams of weights use the full memory bandwidth */
 };
 
 /* The start of share `index` if `total` is divided as evenly as possible into `count` shares. */
@@ -354,7 +354,9 @@ INLINE void linear_of(Storage held, int pieces, const Linear *l, int64_t row, in
     static void name##_linear(const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch) { \
         linear_of(held, pieces, l, row, row_end, panel, panel_end, scratch); \
     } \
-    static const Product product_##name = {PANEL, pieces ? TILED_ROWS : FEWEST_ROWS, pieces ? TILED_ROWS : MOST_ROWS, name##_bytes, packing, name##_scratch, name##_linear};
+    static const Product product_##name = { \
+        PANEL, pieces ? TILED_ROWS : FEWEST_ROWS, pieces ? TILED_ROWS : MOST_ROWS, name##_bytes, packing, name##_scratch, name##_linear, \
+    };
 
 PRODUCT(float32, AS_FLOAT32, pack_float32, 0)
 PRODUCT(float16, HELD_FLOAT16, HELD_FLOAT16 == AS_FLOAT16 ? pack_float16 : pack_float32, 0)

@@ -149,8 +149,10 @@ static OrtStatus *pack_all(const Kernel *kernel, OrtKernelContext *context, cons
 static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut) {
     const Linear *l = &cut->linear;
     const double cost = 2.0 * (double)l->rows * (double)l->columns * (double)(l->depth + 1);
-    const int64_t columns = parts_of(l->columns, MOST_COLUMNS), rows = least(parts_of(FEWEST_PARTS, columns), parts_of(l->rows, cut->product->fewest_rows));
-    const int64_t tall = most(parts_of(l->rows, cut->product->most_rows), rows);
+    const Product *product = cut->product;
+    const int64_t columns = parts_of(l->columns, MOST_COLUMNS);
+    const int64_t rows = least(parts_of(FEWEST_PARTS, columns), parts_of(l->rows, product->fewest_rows));
+    const int64_t tall = most(parts_of(l->rows, product->most_rows), rows);
     int64_t wide = most(columns, parts_of(FEWEST_PARTS, tall));
     while (tall * wide < FAIR_PARTS && tall * wide % FEWEST_PARTS) wide++;
     cut->rows_each = parts_of(l->rows, tall);
