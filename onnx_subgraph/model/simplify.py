@@ -16,8 +16,9 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.nested import within
-from onnx_subgraph.model.shapes import DECLARED, infer_shapes, proved_only, same_dim, same_shape, values
+from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape, values
 from onnx_subgraph.model.surgery import remove, replace, store, sweep
 
 LARGEST = 1024
@@ -197,35 +198,9 @@ class _Pass:
         return True
 
     def _keep_axes(self, node: ir.Node) -> bool:
-        """Let a reduction keep its axes, if this node alone reads it and puts them back. Returns whether it did."""
-        source, result = node.inputs[0], node.outputs[0]
-        reduction = None if source is None else source.producer()
-        if source is None or reduction is None or reduction.domain or not reduction.op_type.startswith("Reduce"):
-            return False
-        if len(source.uses()) != 1 or source.is_graph_output() or reduction.graph is not node.graph:
-            return False
-        kept = self._kept(reduction)
-        if kept is None or not same_shape(kept, result):
-            return False
-        reduction.attributes["keepdims"] = ir.AttrInt64("keepdims", 1)
-        source.shape = kept
-        source.meta.pop(DECLARED, None)
-        return self._bypass(node, result, source)
-
-    def _kept(self, reduction: ir.Node) -> ir.Shape | None:
-        """The shape of a reduction if it kept its axes; None where it does, or its axes are not known."""
-        operand, keeps, axes = reduction.inputs[0], reduction.attributes.get("keepdims"), reduction.attributes.get("axes")
-        if operand is None or operand.shape is None or keeps is None or keeps.is_ref() or keeps.as_int():
-            return None
-        given = None if len(reduction.inputs) < 2 else reduction.inputs[1]
-        array = None if given is None else self._constants.array(given)
-        numbers = (
-            axes.as_ints() if axes is not None and not axes.is_ref() else [] if array is None else array.reshape(-1).tolist()
-        )
-        if not numbers or not len(operand.shape):
-            return None
-        gone = {number % len(operand.shape) for number in numbers}
-        return ir.Shape(1 if axis in gone else dim for axis, dim in enumerate(operand.shape))
+        """Let reductions keep their axes, if only such nodes as this one read them and put them back. Returns whether it did."""
+        exits = keep_axes(self._constants, node)
+        return bool([self._bypass(end, end.outputs[0], source) for end in exits if (source := end.inputs[0]) is not None])
 
     def _fix_target(self, node: ir.Node) -> None:
         """Give a Reshape a constant shape if at most one dimension is unknown, or each unknown one equals the operand's."""

@@ -74,6 +74,12 @@ CASES = {
         "n = Gather(s, zero) t = Concat<axis = 0>(n, one, one) b = Reshape(r, t) y = Sub(x, b)",
         {"ReduceSum": 1, "Sub": 1},
     ),
+    "axes of a mean and a variance that come back, as in Flax's LayerNorm": (
+        """a = Constant<value = int64[1] {2}>() six = Constant<value = float {6}>() none = Constant<value = float {0}>()
+        t = ReduceSum<keepdims = 0>(x, a) m = Div(t, six) p = Mul(x, x) q = ReduceSum<keepdims = 0>(p, a) n = Div(q, six)
+        s = Mul(m, m) d = Sub(n, s) v = Max(none, d) k = Unsqueeze(m, a) c = Sub(x, k) w = Unsqueeze(v, a) y = Div(c, w)""",
+        {"ReduceSum": 2, "Div": 3, "Mul": 2, "Sub": 2, "Max": 1},
+    ),
     "axes of a maximum that come back, with what JAX's maximum starts from": (
         """low = Constant<value_float = -inf>() r = ReduceMax<axes = [2], keepdims = 0>(x) m = Max(low, r)
         a = Constant<value = int64[1] {2}>() t = Unsqueeze(m, a) y = Sub(x, t)""",
@@ -129,6 +135,12 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
         SHAPES + "n = Gather(s, zero) t = Concat<axis = 0>(n, n, two) y = Reshape(x, t)",
         AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, zero) y = Relu(t)",
         AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, two) u = Softmax(r) y = Mul(t, u)",
+        AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) e = Exp(r) t = Unsqueeze(r, two) u = Unsqueeze(e, zero) y = Mul(t, u)",
+        AXIS
+        + """r = ReduceMax<axes = [2], keepdims = 0>(x) q = ReduceMax<axes = [1], keepdims = 0>(x) z = ReduceMax<axes = [1]>(x)
+        c = Concat<axis = 1>(q, r) m = Mul(c, c) t = Unsqueeze(r, two) u = Unsqueeze(m, two) y = Mul(t, z)""",
+        """a = Constant<value = int64[1] {2}>() k = Constant<value = float[1, 1, 1] {2}>()
+        r = ReduceMax<axes = [2], keepdims = 0>(x) e = Mul(r, k) f = Mul(r, r) t = Unsqueeze(f, a) y = Mul(t, e)""",
         "c = Cast<to = 10>(x) d = Cast<to = 1>(c) y = Relu(d)",
         "c = Constant<value = bool[2,1,1,1] {1, 1}>() low = Constant<value = float {-9}>() w = Where(c, x, low) y = ReduceSum(w)",
         "c = Constant<value = bool[6] {1, 1, 0, 1, 1, 1}>() low = Constant<value = float {-9}>() y = Where(c, x, low)",
@@ -142,6 +154,9 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
         "two free sizes in other places",
         "another axis",
         "a reduction with another reader",
+        "axes that come back in two places",
+        "a reduction that is joined to another",
+        "a number that adds an axis",
         "a Cast that rounds",
         "a constant condition that broadcasts",
         "a condition that is true for some elements",

@@ -1,0 +1,111 @@
+"""Reductions that drop their axes, though every reader puts them back: they keep them.
+
+JAX and Flax compute a mean and a variance without the axis, and reshape both before they broadcast them. Patterns have the axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import DECLARED, same_shape
+from onnx_subgraph.operators import is_elementwise
+
+_MOST = 32
+"""The most values between reductions and the nodes that put the axes back."""
+
+
+def keep_axes(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """Let the reductions keep their axes that this Reshape or Unsqueeze puts back, if no reader needs them dropped.
+
+    Only elementwise operators may stand between. Returns the nodes that put the axes back, which change nothing then; [] if a
+    reader needs the dropped axes.
+    """
+    source = node.inputs[0]
+    if source is None:
+        return []
+    region = _Region(constants, node, source)
+    if not region.is_closed():
+        return []
+    for reduction in region.reductions:
+        reduction.attributes["keepdims"] = ir.AttrInt64("keepdims", 1)
+    for value in region.values:
+        value.shape = node.outputs[0].shape
+        value.meta.pop(DECLARED, None)
+    return list(region.exits)
+
+
+@dataclass(slots=True)
+class _Region:
+    """The values without the axes that depend on one another, from the reductions to the nodes that put the axes back."""
+
+    constants: Constants
+    node: ir.Node
+    source: ir.Value
+    values: dict[ir.Value, None] = field(default_factory=dict)
+    reductions: list[ir.Node] = field(default_factory=list)
+    exits: dict[ir.Node, None] = field(default_factory=dict)
+
+    def is_closed(self) -> bool:
+        """Find the region. Returns whether it has only reductions of these axes, elementwise operators, and such ends."""
+        waiting = [self.source]
+        while waiting:
+            value = waiting.pop()
+            if value in self.values:
+                continue
+            self.values[value] = None
+            beside = self._beside(value)
+            if beside is None or len(self.values) > _MOST:
+                return False
+            waiting += beside
+        return True
+
+    def _beside(self, value: ir.Value) -> list[ir.Value] | None:
+        """The other values that must keep the axes if `value` does; None if it can't."""
+        producer = value.producer()
+        if producer is None or producer.graph is not self.node.graph or len(producer.outputs) != 1 or value.is_graph_output():
+            return None
+        found = self._operands(producer)
+        if found is None:
+            return None
+        for reader, index in value.uses():
+            if reader.graph is not self.node.graph:
+                return None
+            if index == 0 and reader.op_type in ("Reshape", "Unsqueeze") and not reader.domain:
+                if not same_shape(reader.outputs[0], self.node.outputs[0]):
+                    return None
+                self.exits[reader] = None
+            elif is_elementwise(reader.op_type, reader.domain):
+                found += reader.outputs
+            else:
+                return None
+        return found
+
+    def _operands(self, node: ir.Node) -> list[ir.Value] | None:
+        """The operands of an elementwise operator without its numbers; [] for a reduction of these axes; None for other nodes."""
+        if node.op_type.startswith("Reduce") and not node.domain:
+            kept = _kept(self.constants, node)
+            if kept is None or not same_shape(kept, self.node.outputs[0]):
+                return None
+            self.reductions.append(node)
+            return []
+        if not is_elementwise(node.op_type, node.domain):
+            return None
+        operands = [value for value in node.inputs if value is not None and self.constants.scalar(value) is None]
+        return operands if all(same_shape(value, self.source) for value in (*operands, *node.outputs)) else None
+
+
+def _kept(constants: Constants, reduction: ir.Node) -> ir.Shape | None:
+    """The shape of a reduction if it kept its axes; None where it does, or its axes are not known."""
+    operand, keeps, axes = reduction.inputs[0], reduction.attributes.get("keepdims"), reduction.attributes.get("axes")
+    if operand is None or operand.shape is None or keeps is None or keeps.is_ref() or keeps.as_int():
+        return None
+    given = None if len(reduction.inputs) < 2 else reduction.inputs[1]
+    array = None if given is None else constants.array(given)
+    numbers = axes.as_ints() if axes is not None and not axes.is_ref() else [] if array is None else array.reshape(-1).tolist()
+    if not numbers or not len(operand.shape):
+        return None
+    gone = {number % len(operand.shape) for number in numbers}
+    return ir.Shape(1 if axis in gone else dim for axis, dim in enumerate(operand.shape))
