@@ -114,7 +114,7 @@ def simplified(done: Simplified, undone: Simplified) -> str:
         (what.targets, "with a constant shape now"),
     )
     said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
-    said = f"{count(what.removed, 'node')} removed: {said}" if what.removed and done else said
+    said = f"{count(what.removed, 'node')}: {said}" if what.removed and done else said
     moved = f"{count(what.captured, 'weight')} moved into the only body that reads them" if what.captured else ""
     every = "; ".join(filter(None, (said, moved)))
     return every if done or not every else f"undone, because the model is not equivalent with it: {every}"

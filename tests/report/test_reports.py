@@ -102,9 +102,9 @@ def test_a_report_begins_with_gain_and_proof_and_says_where_the_rest_is() -> Non
 def test_counts_of_simplified_nodes_add_up_and_undone_ones_are_separate() -> None:
     done = Simplified(removed=27, computed=13, passed=7)
     assert wording.simplified(done, Simplified()) == (
-        "27 nodes removed: 13 computed in advance, 7 without effect, 7 that nothing reads any more"
+        "27 nodes: 13 computed in advance, 7 without effect, 7 that nothing reads any more"
     )
-    assert wording.simplified(Simplified(removed=1, passed=1), Simplified()) == "1 node removed: 1 without effect"
+    assert wording.simplified(Simplified(removed=1, passed=1), Simplified()) == "1 node: 1 without effect"
     assert wording.simplified(Simplified(targets=3), Simplified()) == "3 with a constant shape now"
     undone = wording.simplified(Simplified(), Simplified(removed=2, passed=2))
     assert undone == "undone, because the model is not equivalent with it: 2 without effect"
