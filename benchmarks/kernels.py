@@ -280,12 +280,14 @@ HEAD = """# Kernels against onnxruntime's
 `python benchmarks/kernels.py --write`: onnxruntime {version} with all its optimisations, float32.
 Processor: {processor}. Other work ran on the machine.
 
-*ratio*: our time divided by onnxruntime's, for lower quartiles, with the least and the most of parts of the runs. Below 1 is
-faster. Times of one thread are processor time, others wall-clock time. All instruction sets are the same library, limited by
-`ONNX_SUBGRAPH_ISA`; onnxruntime uses the best one of the processor. *reaches*: for a product, the share of what products and
-sums of float32 reach in registers ({peaks}); for another kernel, the rate at which it reads and writes the bytes that it must.
-*copying* is the rate of copying as many bytes. *Linear, bf16* has its weights in bfloat16, and *Attention, bf16*
-all its operands if the processor has AVX512_BF16 or AMX. With them both can exceed the float32 peak.{amx}
+*ratio*: our time divided by onnxruntime's, for lower quartiles, with the least and the most of parts of the runs. Below
+1 is faster. Times of one thread are processor time, others wall-clock time. All instruction sets are the same library,
+limited by `ONNX_SUBGRAPH_ISA`; onnxruntime uses the best one of the processor. *reaches*: for a product, the share of
+what products and sums of float32 reach in registers
+({peaks});
+for another kernel, the rate at which it reads and writes the bytes that it must. *copying* is the rate of copying as
+many bytes. *Linear, bf16* has its weights in bfloat16, and *Attention, bf16* all its operands if the processor has
+AVX512_BF16 or AMX. With them both can exceed the float32 peak.{amx}
 """
 NO_AMX = " This processor has no AMX, so AMX is not measured."
 
