@@ -109,6 +109,7 @@ ENCODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "roformer": ("RoFormerConfig", {**TEXT, "embedding_size": 64}),
     "squeezebert": ("SqueezeBertConfig", {**TEXT, "embedding_size": 64}),
     "xlm_roberta": ("XLMRobertaConfig", TEXT),
+    "xlnet": ("XLNetConfig", {"vocab_size": 128, "d_model": 64, "n_layer": 2, "n_head": 4, "d_inner": 128}),
 }
 VISION: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "beit": ("BeitConfig", {**IMAGE, "use_relative_position_bias": True}),
