@@ -1,5 +1,5 @@
-/* Attention with AVX512_BF16 or AMX: queries, keys, values and weights are rounded to bfloat16, if the user allows it. Part of kernels.c; attention.h
-   defines the block of keys before it. */
+/* Attention with AVX512_BF16 or AMX: queries, keys, values and weights are rounded to bfloat16, if the user allows it. Part of kernels.c;
+   attention.h defines the block of keys before it. */
 
 #ifndef ONNX_SUBGRAPH_ATTENTION_PAIRS_H
 #define ONNX_SUBGRAPH_ATTENTION_PAIRS_H

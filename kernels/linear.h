@@ -62,9 +62,7 @@ static void pack_float16(const float *w, int64_t depth, int64_t columns, int64_t
 
 /* Packs for read_weights. depth_packed: the depth, rounded up to whole pairs where read_weights needs that, or to whole tiles of AMX. */
 #if defined(__AVX512BF16__)
-INLINE int64_t depth_packed(Storage held, int64_t depth) {
-    return held == AS_BFLOAT16 ? PAIR * pairs_of(depth) : depth;
-}
+INLINE int64_t depth_packed(Storage held, int64_t depth) { return held == AS_BFLOAT16 ? PAIR * pairs_of(depth) : depth; }
 
 static void pack_bfloat16(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
     const int64_t first = panel * PANEL, left = columns - first;

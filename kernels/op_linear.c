@@ -18,7 +18,7 @@
 enum { X, W, B, GATE, RESIDUAL };
 
 /* At least four parts, if there is enough work, let threads share the rest at the end. Rows are divided before columns, because each part
-   copies its rows. But parts with few rows, or with many columns, would read the weights too often. Fewer than FAIR_PARTS are a multiple of
+   copies its rows. But parts with fewer rows than `fewest_rows`, or with many columns, would read the weights too often. Fewer than FAIR_PARTS are a multiple of
    four: of five equal parts, one of two threads would compute three. */
 enum { FEWEST_PARTS = 4, FAIR_PARTS = 16, MOST_COLUMNS = 1024 };
 

@@ -13,7 +13,7 @@ enum {
     PAIR = 2,                     /* elements of a pair */
 #if defined(__AMX_BF16__)
     WHOLE_PAIRS = AMX_DEPTH / PAIR, /* panels and rows are padded with zeros to a multiple of it */
-    PAIR_ROWS = AMX_ROWS,          /* the most rows of a product of pairs, and the rows of its operand and its sums in memory */
+    PAIR_ROWS = AMX_ROWS,           /* the most rows of a product of pairs, and the rows of its operand and its sums in memory */
 #else
     WHOLE_PAIRS = 1,
     PAIR_ROWS = TILE_ROWS,

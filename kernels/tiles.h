@@ -11,7 +11,6 @@ enum {
 
 #if defined(__AMX_BF16__)
 
-
 #if defined(AMX_EMULATED)
 #include "amx_emulated.h" /* tests/kernels: the same operations in C, for processors without AMX */
 #else

@@ -1,4 +1,4 @@
-"""Reductions that drop their axes, though every reader puts them back: they keep them.
+"""Let reductions keep axes that every reader of theirs puts back.
 
 JAX and Flax compute a mean and a variance without the axis, and reshape both before they broadcast them. Patterns have the axis.
 """
@@ -20,8 +20,8 @@ _MOST = 32
 def keep_axes(constants: Constants, node: ir.Node) -> list[ir.Node]:
     """Let the reductions keep their axes that this Reshape or Unsqueeze puts back, if no reader needs them dropped.
 
-    Only elementwise operators may stand between. Returns the nodes that put the axes back, which change nothing then; [] if a
-    reader needs the dropped axes.
+    Only elementwise operators may stand between. Returns the nodes that put the axes back, which have no effect then; []
+    if a reader needs the axes dropped.
     """
     source = node.inputs[0]
     if source is None:
@@ -32,7 +32,7 @@ def keep_axes(constants: Constants, node: ir.Node) -> list[ir.Node]:
     for reduction in region.reductions:
         reduction.attributes["keepdims"] = ir.AttrInt64("keepdims", 1)
     for value in region.values:
-        value.shape = node.outputs[0].shape
+        value.shape = ir.Shape(node.outputs[0].shape or ())  # one for each: shapes can be changed in place
         value.meta.pop(DECLARED, None)
     return list(region.exits)
 
@@ -49,7 +49,7 @@ class _Region:
     exits: dict[ir.Node, None] = field(default_factory=dict)
 
     def is_closed(self) -> bool:
-        """Find the region. Returns whether it has only reductions of these axes, elementwise operators, and such ends."""
+        """Find the region. Returns whether all of it can keep the axes."""
         waiting = [self.source]
         while waiting:
             value = waiting.pop()

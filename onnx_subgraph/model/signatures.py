@@ -1,7 +1,7 @@
 """Check that the nodes of standard operators have the operands, attributes and bodies that their schemas require.
 
-onnxruntime refuses a model where they have not. Operators of other domains are not checked, because newer versions of onnxruntime
-give them more operands; nor are operators of an opset that the installed onnx does not know.
+onnxruntime refuses a model where one is missing. Operators of other domains are not checked, because newer versions of
+onnxruntime give them more operands; nor are operators of an opset that the installed onnx does not know.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import onnx
 
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.protobuf import all_nodes, describe
-from onnx_subgraph.operators import Schema, is_standard, latest_opset, schema
+from onnx_subgraph.operators import Schema, canonical, is_standard, latest_opset, schema
 
 _AGAIN = "onnxruntime refuses it, too; the file is damaged, or its exporter made a mistake"
 _Bodies = Mapping[str, tuple[int | None, int]]
@@ -25,17 +25,14 @@ def check(proto: onnx.ModelProto, path: Path) -> None:
     """Raise ModelError for the first node that its operator does not allow."""
     local = frozenset((f.domain, f.name) for f in proto.functions)
     for nodes, imports in ((proto.graph.node, proto.opset_import), *((f.node, f.opset_import) for f in proto.functions)):
-        opsets = {_canonical(one.domain): one.version for one in imports}
+        opsets = {canonical(one.domain): one.version for one in imports}
         for node in all_nodes(nodes):
             if (node.domain, node.op_type) not in local:
-                known = _schema(node.op_type, _canonical(node.domain), opsets.get(_canonical(node.domain), 0))
+                domain = canonical(node.domain)
+                known = _schema(node.op_type, domain, opsets.get(domain, 0))
                 wrong = None if known is None else _mistake(node, known)
                 if wrong is not None:
                     raise ModelError(f"{path}: {describe(node)} {wrong}", hint=_AGAIN)
-
-
-def _canonical(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 @lru_cache(maxsize=4096)

@@ -198,9 +198,12 @@ class _Pass:
         return True
 
     def _keep_axes(self, node: ir.Node) -> bool:
-        """Let reductions keep their axes, if only such nodes as this one read them and put them back. Returns whether it did."""
-        exits = keep_axes(self._constants, node)
-        return bool([self._bypass(end, end.outputs[0], source) for end in exits if (source := end.inputs[0]) is not None])
+        """Let reductions keep the axes that this node puts back, if all readers do. Returns whether it removed such nodes."""
+        removed = False
+        for end in keep_axes(self._constants, node):
+            source = end.inputs[0]
+            removed |= source is not None and self._bypass(end, end.outputs[0], source)
+        return removed
 
     def _fix_target(self, node: ir.Node) -> None:
         """Give a Reshape a constant shape if at most one dimension is unknown, or each unknown one equals the operand's."""

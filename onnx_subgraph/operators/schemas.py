@@ -74,7 +74,7 @@ def formal_at(formals: tuple[Formal, ...], position: int) -> Formal:
 
 def schema(name: str, domain: str = "", opset: int | None = None) -> Schema | None:
     """The schema of the operator at `opset` of its domain (None: the latest); None where it is unknown or removed."""
-    domain = _canonical(domain)
+    domain = canonical(domain)
     found = _standard(name, domain, opset if opset is not None else _NO_MAXIMUM)
     if found is not None:
         return found
@@ -92,7 +92,7 @@ def schema_of_anything(name: str, domain: str, attributes: Iterable[str]) -> Sch
 @lru_cache(maxsize=1024)
 def history(name: str, domain: str = "") -> tuple[Schema, ...]:
     """Every schema that the operator has had, latest first; () for an unknown operator."""
-    domain = _canonical(domain)
+    domain = canonical(domain)
     standard = (_standard(name, domain, version) for version in versions_of(name, domain))
     found = tuple(s for s in standard if s is not None)
     return found or _contributed(name, domain)
@@ -100,13 +100,13 @@ def history(name: str, domain: str = "") -> tuple[Schema, ...]:
 
 def is_standard(name: str, domain: str = "") -> bool:
     """Whether the operator is, or was, part of the ONNX standard."""
-    return bool(versions_of(name, _canonical(domain)))
+    return bool(versions_of(name, canonical(domain)))
 
 
 @cache
 def operator_names(domain: str = "") -> tuple[str, ...]:
     """The names of all operators of `domain` at any opset, sorted."""
-    domain = _canonical(domain)
+    domain = canonical(domain)
     standard = _versions() if domain == "" or domain.startswith("ai.onnx") else ()  # ONNX keeps these domains for itself
     return tuple(sorted({n for d, n in (*standard, *_rows()) if d == domain}))
 
@@ -131,7 +131,8 @@ def latest_opset() -> int:
     return int(onnx.defs.onnx_opset_version())
 
 
-def _canonical(domain: str) -> str:
+def canonical(domain: str) -> str:
+    """The name of a domain; `""` for the default domain, also by its long name."""
     return "" if domain == "ai.onnx" else domain
 
 
