@@ -315,3 +315,12 @@ def test_a_constant_is_not_stored_as_another_type_that_the_file_declares() -> No
     infer_shapes(model)
     simplify(model)
     assert "Neg" in [node.op_type for node in model.graph]
+
+
+def test_the_axes_of_an_output_stay_dropped() -> None:
+    body = "r = ReduceMax <axes = [2], keepdims = 0> (x) e = Exp (r) t = Unsqueeze (e, a) y = Sub (x, t)"
+    body = f"a = Constant <value = int64[1] {{2}}> () {body}"
+    proto = parsed(body, outputs="float[A, B, C] y, float[N, 4] e")
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 4, 6), np.float32)}
+    for before, after in zip(run(proto, feeds), run(simplified(proto)[1], feeds), strict=True):
+        np.testing.assert_array_equal(before, after)
