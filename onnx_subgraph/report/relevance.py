@@ -8,15 +8,16 @@ node all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.term import Apply, Block, Chain, Either, Rearrange, Term, Variable, children, operators_of, walk
 from onnx_subgraph.matching.anchors import lacking
 from onnx_subgraph.matching.failure import Kind
 from onnx_subgraph.matching.normalise import normalise
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.operators.names import qualified
 from onnx_subgraph.report.wording import count
 
@@ -155,46 +156,52 @@ def _is_layout(term: Term) -> bool:
 
 def size(block: Block) -> int:
     """The number of operators in the smallest graph that `block` matches."""
-    return _least(frozenset(range(len(block.assignments))) - _read(block), block)
+    return _Smallest(block).size()
 
 
-def _read(block: Block) -> set[int]:
-    """The lines that another line reads."""
-    return {line for term in (a.term for a in block) for line in _lines(block, walk(term))}
+class _Smallest:
+    """The smallest of all alternatives, in each line of a block. A line only reads earlier lines."""
 
+    def __init__(self, block: Block) -> None:
+        self._terms = [assignment.term for assignment in block]
+        self._line = {name: line for line, assignment in enumerate(block) for name in assignment.names}
+        self._together = remembered(self._operators)
+        self._alone: list[tuple[int, frozenset[int]]] = []
+        for term in self._terms:
+            self._alone.append(self._term(term))
 
-def _lines(block: Block, terms: Iterable[Term]) -> set[int]:
-    """The lines whose names these terms are."""
-    names = {term.name for term in terms if isinstance(term, Variable)}
-    return {line for line, assignment in enumerate(block.assignments) if names.intersection(assignment.names)}
+    def size(self) -> int:
+        """The number of operators in the smallest graph with the lines that no other line reads."""
+        read = {self._line[t.name] for term in self._terms for t in walk(term) if self._is_line(t)}
+        return self._together(frozenset(range(len(self._terms))) - read)
 
+    def _is_line(self, term: Term) -> TypeGuard[Variable]:
+        return isinstance(term, Variable) and term.name in self._line
 
-def _least(lines: frozenset[int], block: Block) -> int:
-    """The number of operators that these lines and the lines behind them have, with the smallest of all alternatives."""
-    needed, waiting, total = set(lines), list(lines), 0
-    while waiting:
-        operators, read = _smallest(block.assignments[waiting.pop()].term, block)
-        total += operators
-        waiting += read - needed
-        needed |= read
-    return total
+    def _operators(self, lines: frozenset[int]) -> int:
+        """The number of operators that these lines and the lines behind them have."""
+        needed, waiting, total = set(lines), list(lines), 0
+        while waiting:
+            operators, read = self._alone[waiting.pop()]
+            total += operators
+            waiting += read - needed
+            needed |= read
+        return total
 
-
-def _smallest(term: Term, block: Block) -> tuple[int, set[int]]:
-    """The operators of a term and the lines that it reads, with the smallest of all alternatives."""
-    match term:
-        case Either(alternatives=alternatives):
-            each = [_smallest(alternative, block) for alternative in alternatives]
-            return min(each, key=lambda one: one[0] + _least(frozenset(one[1]), block))
-        case Chain(items=items):
-            inside = [t for t, _ in items if not is_optional(t)]
-            own = max(0, len(inside) - 1)
-        case Apply() | Rearrange():
-            inside, own = list(children(term)), 1
-        case _:
-            return 0, _lines(block, [term])
-    each = [_smallest(child, block) for child in inside]
-    return own + sum(operators for operators, _ in each), set().union(*(lines for _, lines in each))
+    def _term(self, term: Term) -> tuple[int, frozenset[int]]:
+        """The operators of a term and the lines that it reads."""
+        match term:
+            case Either(alternatives=alternatives):
+                return min(map(self._term, alternatives), key=lambda one: one[0] + self._together(one[1]))
+            case Chain(items=items):
+                inside = [t for t, _ in items if not is_optional(t)]
+                own = max(0, len(inside) - 1)
+            case Apply() | Rearrange():
+                inside, own = list(children(term)), 1
+            case _:
+                return 0, frozenset({self._line[term.name]}) if self._is_line(term) else frozenset()
+        each = [self._term(child) for child in inside]
+        return own + sum(operators for operators, _ in each), frozenset().union(*(lines for _, lines in each))
 
 
 def _is_near_number(miss: NearMiss) -> bool:
