@@ -19,6 +19,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from onnx_subgraph.clock import Progress
+from onnx_subgraph.collection import collect_if_due
 from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Case, Pattern
@@ -133,7 +134,8 @@ class _Proof:
         return max(later.values(), default=0)
 
     def count(self) -> None:
-        """Count one more model."""
+        """Count one more model. The one before may be unused."""
+        collect_if_due()
         self.cases += 1
         self.tell(f"{self.cases} model{'' if self.cases == 1 else 's'}")
 
