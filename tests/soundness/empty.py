@@ -2,8 +2,8 @@
 
     python tests/soundness/empty.py [PATTERN…]
 
-Some of onnxruntime's kernels end the process for an empty tensor, so each model runs in a child process of its own. An instance
-whose rewrite assumes that no size is 0 may fail.
+Some of onnxruntime's kernels end the process for an empty tensor, so models run in child processes. An instance whose rewrite
+assumes that no size is 0 may fail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from multiprocessing import Pipe
 
 import numpy as np
 import onnx
@@ -38,27 +39,40 @@ Feeds = dict[str, np.ndarray]
 Outputs = list[np.ndarray] | None
 
 
-def run(proto: onnx.ModelProto, feeds: Feeds) -> Outputs:
-    """The outputs of a model, computed in a child process; None where onnxruntime raises or ends the process."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+def outputs_of(models: Sequence[tuple[onnx.ModelProto, Feeds]]) -> list[Outputs]:
+    """The outputs of each model; None where onnxruntime raises, or ends the child process that runs them."""
+    found: list[Outputs] = []
+    while len(found) < len(models):
+        receiver, sender = Pipe(duplex=False)
+        child = os.fork()
+        if not child:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            for proto, feeds in models[len(found) :]:
+                sender.send_bytes(_ran(proto, feeds))
+            os._exit(0)
+        sender.close()
         try:
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = 1
-            session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=[PROVIDER])
-            outputs = session.run(None, feeds)
-        except Exception:
-            os._exit(1)
-        with os.fdopen(writing, "wb") as pipe:
-            np.savez(pipe, *outputs)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
-    return list(np.load(io.BytesIO(data)).values()) if os.waitpid(child, 0)[1] == 0 else None
+            while len(found) < len(models):
+                data = receiver.recv_bytes()
+                found.append(list(np.load(io.BytesIO(data)).values()) if data else None)
+        except EOFError:
+            found.append(None)
+        os.waitpid(child, 0)
+    return found
+
+
+def _ran(proto: onnx.ModelProto, feeds: Feeds) -> bytes:
+    """The outputs of a model in numpy's format, empty where onnxruntime raises."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=[PROVIDER])
+        outputs = session.run(None, feeds)
+    except Exception:
+        return b""
+    data = io.BytesIO()
+    np.savez(data, *outputs)
+    return data.getvalue()
 
 
 def with_free(instance: Instance, size: int) -> onnx.ModelProto:
@@ -85,27 +99,37 @@ def instances(pattern: Pattern) -> Iterator[Instance]:
             continue
 
 
-def failing(pattern: Pattern, loads: Loadability) -> Iterator[str]:
-    """Where a fused instance fails or differs with a size of 0, and its original runs."""
+def emptied(pattern: Pattern) -> Iterator[tuple[onnx.ModelProto, Feeds]]:
+    """The instances of a pattern with inputs in which one size is 0."""
     for instance in instances(pattern):
         for size in sorted({size for array in instance.feeds.values() for size in array.shape if size > 1}):
-            proto = with_free(instance, size)
             shapes = {name: [0 if n == size else n for n in array.shape] for name, array in instance.feeds.items()}
             feeds = {name: np.zeros(shape, instance.feeds[name].dtype) for name, shape in shapes.items()}
-            if (expected := run(proto, feeds)) is None:
-                continue
-            inferred = ir.from_proto(proto)
-            infer_shapes(inferred)
-            for target in pattern.targets:
-                model = copied(inferred)
-                constants = Constants(model)
-                found = find(model, [pattern], constants=constants)
-                rewrites, _ = apply(model, found.matches, target=target, loadability=[loads], constants=constants)
-                if not rewrites or any(SAID & rewrite.assumes for rewrite in rewrites):
-                    continue
-                outputs = run(ir.to_proto(model), feeds)
-                if outputs is None or not all(map(_equal, expected, outputs)):
-                    yield f"{pattern.id} for {target} {'fails' if outputs is None else 'differs'} at {shapes}"
+            yield with_free(instance, size), feeds
+
+
+def fused(proto: onnx.ModelProto, pattern: Pattern, loads: Loadability) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """The fused model for each target whose rewrite does not assume that no size is 0."""
+    inferred = ir.from_proto(proto)
+    infer_shapes(inferred)
+    for target in pattern.targets:
+        model = copied(inferred)
+        constants = Constants(model)
+        found = find(model, [pattern], constants=constants)
+        rewrites, _ = apply(model, found.matches, target=target, loadability=[loads], constants=constants)
+        if rewrites and not any(SAID & rewrite.assumes for rewrite in rewrites):
+            yield target, ir.to_proto(model)
+
+
+def failing(pattern: Pattern, loads: Loadability) -> Iterator[str]:
+    """Where a fused instance fails or differs with a size of 0, and its original runs."""
+    models = list(emptied(pattern))
+    run = [(*model, expected) for model, expected in zip(models, outputs_of(models), strict=True) if expected is not None]
+    each = [(target, made, *rest) for proto, *rest in run for target, made in fused(proto, pattern, loads)]
+    for (target, _, feeds, expected), outputs in zip(each, outputs_of([(made, f) for _, made, f, _ in each]), strict=True):
+        if outputs is None or not all(map(_equal, expected, outputs)):
+            shapes = {name: [*array.shape] for name, array in feeds.items()}
+            yield f"{pattern.id} for {target} {'fails' if outputs is None else 'differs'} at {shapes}"
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
