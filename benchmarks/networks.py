@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     import torch
 
 EXPORTERS = ("TorchScript", "dynamo")
-TURNS = ("apply_rotary_pos_emb", "apply_rotary_position_embeddings", "apply_rotary_pos_emb_interleave")
+TURNS = (
+    *("apply_rotary_pos_emb", "apply_rotary_position_embeddings", "apply_rotary_pos_emb_interleave"),
+    "apply_rotary_pos_emb_2d",
+)
 """The functions of transformers that turn a query, a key, or both."""
 
 TEXT = {
@@ -84,6 +87,7 @@ DECODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "mistral": ("MistralConfig", {**SHARED, "sliding_window": 4}),
     "mpt": ("MptConfig", {"vocab_size": 128, "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 64}),
+    "nanochat": ("NanoChatConfig", {**SHARED, **TOKENS}),
     "nemotron": ("NemotronConfig", {**SHARED, "head_dim": 16, **TOKENS}),
     "olmo": ("OlmoConfig", {**TEXT, **TOKENS}),
     "olmo2": ("Olmo2Config", {**TEXT, **TOKENS}),
@@ -134,9 +138,14 @@ VISION: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "maxvit": ("image_network", {"style": "grid"}),
     **{style.replace("_", " "): ("image_network", {"style": style}) for style in STYLES},
+    "pixtral": ("PixtralVisionConfig", {**IMAGE, "head_dim": 16}),
     "pvt_v2": (
         "PvtV2Config",
         {"image_size": 32, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 2, 4]},
+    ),
+    "sam3_vit": (
+        "Sam3ViTConfig",
+        {**IMAGE, "window_size": 2, "global_attn_indexes": [1], "pretrain_image_size": 32},
     ),
     "sam_vision": (
         "SamVisionConfig",
