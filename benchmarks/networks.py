@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     import torch
 
 EXPORTERS = ("TorchScript", "dynamo")
-TURNS = ("apply_rotary_pos_emb", "apply_rotary_position_embeddings", "apply_rotary_pos_emb_interleave")
+TURNS = (
+    *("apply_rotary_pos_emb", "apply_rotary_position_embeddings", "apply_rotary_pos_emb_interleave"),
+    "apply_rotary_pos_emb_2d",
+)
 """The functions of transformers that turn a query, a key, or both."""
 
 TEXT = {
@@ -37,7 +40,8 @@ TEXT = {
 }
 SHARED = {**TEXT, "num_key_value_heads": 2}
 OLD = {"vocab_size": 128, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}
-EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "experts_implementation": "eager"}
+SLIDING = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 T5 = {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
 IMAGE = {**TEXT, "image_size": 32, "patch_size": 8}
@@ -59,6 +63,7 @@ DECODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "FalconConfig",
         {k: v for k, v in TEXT.items() if "intermediate" not in k} | {"alibi": True, "multi_query": False, "bias": True},
     ),
+    "flint": ("FlintConfig", {**SHARED, **SLIDING, **TOKENS, "head_dim": 16, "mlp_only_layers": [0, 1]}),
     "gemma2": ("Gemma2Config", {**SHARED, "head_dim": 16}),
     "gemma3": ("Gemma3TextConfig", {**SHARED, "head_dim": 16}),
     "glm": ("GlmConfig", {**SHARED, "head_dim": 16, "pad_token_id": 0}),
@@ -71,14 +76,18 @@ DECODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "gpt_neox": ("GPTNeoXConfig", {**TEXT, "rotary_pct": 0.5}),
     "gptj": ("GPTJConfig", {**OLD, "rotary_dim": 8}),
-    "gpt_oss": (
-        "GptOssConfig",
-        {**SHARED, "head_dim": 16, "sliding_window": 4, "num_local_experts": 2, "num_experts_per_tok": 1},
-    ),
+    "gpt_oss": ("GptOssConfig", {**SHARED, **EXPERTS, **SLIDING, **TOKENS, "head_dim": 16}),
     "granite": ("GraniteConfig", SHARED),
+    "granite_swa": ("GraniteSWAConfig", {**SHARED, **TOKENS, "sliding_window": 4}),
     "helium": ("HeliumConfig", {**SHARED, "head_dim": 16, **TOKENS}),
+    "mimo_v2_flash": (
+        "MiMoV2FlashConfig",
+        {**SHARED, **SLIDING, **TOKENS, "head_dim": 16, "v_head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2}
+        | {"moe_intermediate_size": 32, "experts_implementation": "eager"},
+    ),
     "mistral": ("MistralConfig", {**SHARED, "sliding_window": 4}),
     "mpt": ("MptConfig", {"vocab_size": 128, "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 64}),
+    "nanochat": ("NanoChatConfig", {**SHARED, **TOKENS}),
     "nemotron": ("NemotronConfig", {**SHARED, "head_dim": 16, **TOKENS}),
     "olmo": ("OlmoConfig", {**TEXT, **TOKENS}),
     "olmo2": ("Olmo2Config", {**TEXT, **TOKENS}),
@@ -106,6 +115,7 @@ ENCODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mobilebert": ("MobileBertConfig", {**TEXT, "embedding_size": 32, "intra_bottleneck_size": 32}),
     "modernbert": ("ModernBertConfig", {**TEXT, **TOKENS, "cls_token_id": 1, "sep_token_id": 2}),
     "mpnet": ("MPNetConfig", TEXT),
+    "openai_privacy_filter": ("OpenAIPrivacyFilterConfig", {**SHARED, **EXPERTS, **TOKENS, "head_dim": 16, "sliding_window": 4}),
     "roformer": ("RoFormerConfig", {**TEXT, "embedding_size": 64}),
     "squeezebert": ("SqueezeBertConfig", {**TEXT, "embedding_size": 64}),
     "xlm_roberta": ("XLMRobertaConfig", TEXT),
@@ -128,9 +138,14 @@ VISION: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "maxvit": ("image_network", {"style": "grid"}),
     **{style.replace("_", " "): ("image_network", {"style": style}) for style in STYLES},
+    "pixtral": ("PixtralVisionConfig", {**IMAGE, "head_dim": 16}),
     "pvt_v2": (
         "PvtV2Config",
         {"image_size": 32, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 2, 4]},
+    ),
+    "sam3_vit": (
+        "Sam3ViTConfig",
+        {**IMAGE, "window_size": 2, "global_attn_indexes": [1], "pretrain_image_size": 32},
     ),
     "sam_vision": (
         "SamVisionConfig",
