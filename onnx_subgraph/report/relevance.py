@@ -8,8 +8,8 @@ node all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.language.optional import is_optional
@@ -155,46 +155,63 @@ def _is_layout(term: Term) -> bool:
 
 def size(block: Block) -> int:
     """The number of operators in the smallest graph that `block` matches."""
-    return _least(frozenset(range(len(block.assignments))) - _read(block), block)
+    lines: dict[str, set[int]] = {}
+    for line, assignment in enumerate(block):
+        for name in assignment.names:
+            lines.setdefault(name, set()).add(line)
+    sizes = _Sizes(block, lines)
+    read = sizes.named(term for assignment in block for term in walk(assignment.term))
+    return sizes.least(frozenset(range(len(block.assignments))) - read)
 
 
-def _read(block: Block) -> set[int]:
-    """The lines that another line reads."""
-    return {line for term in (a.term for a in block) for line in _lines(block, walk(term))}
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Counts operators of a block. Each line, and each set of lines, is counted once: lines are read by many alternatives.
 
+    lines: name → the lines that assign it.
+    """
 
-def _lines(block: Block, terms: Iterable[Term]) -> set[int]:
-    """The lines whose names these terms are."""
-    names = {term.name for term in terms if isinstance(term, Variable)}
-    return {line for line, assignment in enumerate(block.assignments) if names.intersection(assignment.names)}
+    block: Block
+    lines: Mapping[str, set[int]]
+    _of_line: dict[int, tuple[int, set[int]]] = field(default_factory=dict)
+    _of_lines: dict[frozenset[int], int] = field(default_factory=dict)
 
+    def named(self, terms: Iterable[Term]) -> set[int]:
+        """The lines whose names these terms are."""
+        return set().union(*(self.lines.get(term.name, ()) for term in terms if isinstance(term, Variable)))
 
-def _least(lines: frozenset[int], block: Block) -> int:
-    """The number of operators that these lines and the lines behind them have, with the smallest of all alternatives."""
-    needed, waiting, total = set(lines), list(lines), 0
-    while waiting:
-        operators, read = _smallest(block.assignments[waiting.pop()].term, block)
-        total += operators
-        waiting += read - needed
-        needed |= read
-    return total
+    def least(self, lines: frozenset[int]) -> int:
+        """The number of operators that these lines and the lines behind them have, with the smallest of all alternatives."""
+        if lines not in self._of_lines:
+            needed, waiting, total = set(lines), list(lines), 0
+            while waiting:
+                operators, read = self._line(waiting.pop())
+                total += operators
+                waiting += read - needed
+                needed |= read
+            self._of_lines[lines] = total
+        return self._of_lines[lines]
 
+    def _line(self, line: int) -> tuple[int, set[int]]:
+        if line not in self._of_line:
+            self._of_line[line] = self._smallest(self.block.assignments[line].term)
+        return self._of_line[line]
 
-def _smallest(term: Term, block: Block) -> tuple[int, set[int]]:
-    """The operators of a term and the lines that it reads, with the smallest of all alternatives."""
-    match term:
-        case Either(alternatives=alternatives):
-            each = [_smallest(alternative, block) for alternative in alternatives]
-            return min(each, key=lambda one: one[0] + _least(frozenset(one[1]), block))
-        case Chain(items=items):
-            inside = [t for t, _ in items if not is_optional(t)]
-            own = max(0, len(inside) - 1)
-        case Apply() | Rearrange():
-            inside, own = list(children(term)), 1
-        case _:
-            return 0, _lines(block, [term])
-    each = [_smallest(child, block) for child in inside]
-    return own + sum(operators for operators, _ in each), set().union(*(lines for _, lines in each))
+    def _smallest(self, term: Term) -> tuple[int, set[int]]:
+        """The operators of a term and the lines that it reads, with the smallest of all alternatives."""
+        match term:
+            case Either(alternatives=alternatives):
+                each = [self._smallest(alternative) for alternative in alternatives]
+                return min(each, key=lambda one: one[0] + self.least(frozenset(one[1])))
+            case Chain(items=items):
+                inside = [t for t, _ in items if not is_optional(t)]
+                own = max(0, len(inside) - 1)
+            case Apply() | Rearrange():
+                inside, own = list(children(term)), 1
+            case _:
+                return 0, self.named([term])
+        each = [self._smallest(child) for child in inside]
+        return own + sum(operators for operators, _ in each), set().union(*(lines for _, lines in each))
 
 
 def _is_near_number(miss: NearMiss) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.syntax import parse_assignments
 from onnx_subgraph.matching.failure import Kind
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.report.relevance import absence, answering, asked, missing, size, telling, unfused
@@ -36,6 +37,12 @@ def number(pattern: str, matched: int, wanted: float, found: float) -> NearMiss:
 @pytest.mark.parametrize(("pattern", "operators"), [("gelu", 5), ("silu", 2), ("gemm-add", 2), ("mish", 3)])
 def test_the_size_is_that_of_the_smallest_graph_that_matches(pattern: str, operators: int) -> None:
     assert size(LIBRARY.get(pattern).match) == operators
+
+
+def test_a_pattern_whose_lines_have_alternatives_is_measured_once_a_line() -> None:
+    """Each line reads the line before it in two alternatives: a count of all choices would take 2^60 steps."""
+    lines = [f"v{n} = Relu(v{n - 1}) | Neg(Tanh(v{n - 1}))" for n in range(1, 61)]
+    assert size(parse_assignments("\n".join(lines))) == 60
 
 
 def test_a_near_miss_that_matched_most_of_the_pattern_is_reported() -> None:
