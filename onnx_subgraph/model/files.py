@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 
 from onnx_subgraph.collection import collect_if_due
 from onnx_subgraph.errors import ModelError, UsageError
-from onnx_subgraph.model import formats, shapes, stored, texts, wellformed
+from onnx_subgraph.model import formats, maps, shapes, stored, texts, wellformed
 from onnx_subgraph.model.atomic import check_target, copy_whole
 from onnx_subgraph.model.constants import STRIPPED
 from onnx_subgraph.model.inside import FileTensor, ModelFile
@@ -29,6 +29,7 @@ from onnx_subgraph.model.wire import LARGE, Extent, Gap, filled
 
 _LARGEST = 2**31 - 1
 """Maximum size of a protobuf in bytes."""
+_DAMAGED = "the file is damaged; export or download it again"
 
 
 def load(path: Path, *, weights: Path | None = None) -> ir.Model:
@@ -45,8 +46,10 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
     try:
         wellformed.check(proto, home, {position: extent.length for position, extent in extents.items()})
         declared = {value.name for part in ("value_info", "input", "output") for value in getattr(proto.graph, part)}
+        of_maps = maps.take_out(proto)
         with quiet("onnx_ir"):
             model = ir.from_proto(proto)
+        maps.remember(model, of_maps)
         for tensor_owner in _external(model):
             tensor_owner.const_value = DataFileTensor.of(tensor_owner.const_value, home)
         _keep_in_file(model, proto, file, extents)
@@ -59,12 +62,12 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
         )
     except ModelError:
         raise
-    except NotImplementedError as error:
-        raise ModelError(f"{path}: {_root(error)}", hint="sparse tensors and map types cannot be worked on yet") from error
     except RecursionError as error:
         raise ModelError(f"{path}: its bodies are nested too deep", hint="flatten nested If, Loop and Scan bodies") from error
     except Exception as error:
-        raise ModelError(f"{path}: {_root(error)}", hint="the file is damaged; export or download it again") from error
+        unknown = isinstance(_cause(error), NotImplementedError)  # of onnx_ir
+        hint = "sparse tensors, and maps inside of bodies, are not supported" if unknown else _DAMAGED
+        raise ModelError(f"{path}: {_root(error)}", hint=hint) from error
     return model
 
 
@@ -220,6 +223,7 @@ def serialized(model: ir.Model, path: Path) -> bytes:
     try:
         with shapes.declared_only(model), quiet("onnx_ir"):
             proto = ir.to_proto(model)
+            maps.put_back(proto, model)
             content: bytes = proto.SerializeToString(deterministic=True)
             if texts.MARK_BYTES in content:  # Weights may contain the mark by chance; then `put_back` changes nothing.
                 texts.put_back(proto)
@@ -277,9 +281,15 @@ def _set_place(model: ir.Model, path: Path) -> None:
             node.attributes[attribute.name] = ir.Attr(attribute.name, attribute.type, put[0] if one else put)
 
 
-def _root(error: BaseException) -> str:
-    """The message of the innermost cause of an error, one line of at most 300 characters."""
+def _cause(error: BaseException) -> BaseException:
+    """The innermost cause of an error."""
     while error.__cause__ is not None:
         error = error.__cause__
+    return error
+
+
+def _root(error: BaseException) -> str:
+    """The message of the innermost cause of an error, one line of at most 300 characters."""
+    error = _cause(error)
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0][:300]

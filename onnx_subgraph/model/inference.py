@@ -30,6 +30,7 @@ from onnx_subgraph.model.inference_rules import (
     constant,
 )
 from onnx_subgraph.model.shape_arithmetic import LONGEST_SHAPE
+from onnx_subgraph.operators.names import qualified
 
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_JOINED = 4096
@@ -48,7 +49,8 @@ def install() -> None:
             rule = registry.get(domain, operator, version)
             if rule is None:
                 continue
-            extended = functools.partial(_extended, AFTER[operator], rule) if not domain and operator in AFTER else rule
+            after = AFTER.get(qualified((domain, operator)))
+            extended = rule if after is None else functools.partial(_extended, after, rule)
             if not domain and operator == "Constant":
                 extended = functools.partial(constant, rule)
             registry.register(domain, operator, version)(functools.partial(_guarded, extended))

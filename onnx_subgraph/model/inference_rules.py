@@ -198,6 +198,17 @@ def _after_stft(context: ShapeInferenceContext, node: ir.Node) -> None:
     result.shape = ir.Shape([result.shape[0], frames, *result.shape.dims[2:]])
 
 
+def _after_array_feature_extractor(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """A column for each index, however many axes the indices have; of a vector, a row of them."""
+    source, indices, result = node.inputs[0], node.inputs[1], node.outputs[0]
+    if source is None or source.shape is None or indices is None or indices.shape is None or not len(source.shape):
+        result.shape = None
+        return
+    number, names = _elements(indices.shape)
+    columns = indices.shape[0] if len(indices.shape) == 1 else context.new_symbolic_dim() if names else number
+    result.shape = ir.Shape([*(source.shape.dims[:-1] or [1]), columns])
+
+
 AFTER: dict[str, Rule] = {
     **dict.fromkeys(_BROADCASTING, after_broadcasting),
     "Div": shape_arithmetic.after_div,
@@ -211,4 +222,5 @@ AFTER: dict[str, Rule] = {
     "STFT": _after_stft,
     "Slice": _after_slice,
     "Squeeze": _after_squeeze,
+    "ai.onnx.ml.ArrayFeatureExtractor": _after_array_feature_extractor,
 }

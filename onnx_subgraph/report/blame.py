@@ -28,7 +28,7 @@ def _reason(undone: Undone) -> str:
         if undone.site is not None:
             what += f"; by itself it {distance(undone.site.fused, undone.site.bound, undone.site.unfused)}"
         what += "; --fix-overflows keeps the fusion" if undone.overflows else ""
-        return f"with it, the output {undone.output} {what}" if undone.output else f"with it, the model {what}"
+        return f"with it, the output '{undone.output}' {what}" if undone.output else f"with it, the model {what}"
     value = f"its result {undone.output}" if undone.output else "it"
     return f"{value} {undone.problem or distance(undone.error, undone.bound, undone.original)}"
 

@@ -39,7 +39,22 @@ from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 
-_REARRANGING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
+_REARRANGING = frozenset(
+    (
+        "Reshape",
+        "Transpose",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Identity",
+        "Split",
+        "Expand",
+        "Cast",
+        "Shape",
+        "Gather",
+        "Concat",
+    )
+)
 
 Admits = Callable[[Place], bool]
 Replaced = Mapping[ir.Value, ir.Value]

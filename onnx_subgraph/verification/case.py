@@ -15,6 +15,8 @@ class Case:
     """One set of feeds. After the reference ran: its outputs and their bounds.
 
     drawn: the results of its random operators. seconds: the time of the run that found the feeds; 0 where they were known.
+    unsteady: whether a rounding inside the original changes the shape of an output, or makes the run fail. Such a case says
+    nothing about a candidate that rounds differently, and is not compared.
     """
 
     sizes: Sizes
@@ -24,6 +26,7 @@ class Case:
     bounds: dict[str, Bound] = field(default_factory=dict)
     drawn: Feeds = field(default_factory=dict)
     seconds: float = 0.0
+    unsteady: bool = False
 
     def fed_to(self, session: Session) -> Feeds:
         """The feeds of a session: those of the case, and the results of random operators for which the session has inputs."""

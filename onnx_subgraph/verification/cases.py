@@ -9,7 +9,6 @@ Random operators run once; from then on their results are fed as inputs (`fed`).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,7 +196,8 @@ class Drawing:
         noisy = self._open_noisy()
         if isinstance(noisy, Failure):
             self.remarks.append("the noise was measured between optimisation levels only")
-        self._measure_noise(noisy, cases, self.draws)
+        steady = self._measure_noise(noisy, cases, self.draws)
+        self._leave_out([case for case, is_steady in zip(cases, steady, strict=True) if not is_steady], cases)
         self._bound(cases, self._noises)
         self._noises = []
         return True
@@ -217,18 +217,31 @@ class Drawing:
     def _say(self, remark: str) -> None:
         self.remarks += [] if remark in self.remarks else [remark]
 
-    def _measure_noise(self, session: Session | Failure, cases: Sequence[Case], draws: int) -> None:
+    def _leave_out(self, unsteady: Sequence[Case], cases: Sequence[Case]) -> None:
+        """Compare no longer on the cases that no noise was measured on, if there are others."""
+        if len(unsteady) == len(cases):
+            self._say("the noise was not measured, because runs with it fail or change a shape: the bounds may be too tight")
+        elif unsteady:
+            these = f"{len(unsteady)} of {len(cases)} sets of feeds are"
+            self._say(f"{these} not compared, because there a rounding inside the original changes a shape or makes it fail")
+            for case in unsteady:
+                case.unsteady = True
+
+    def _measure_noise(self, session: Session | Failure, cases: Sequence[Case], draws: int) -> list[bool]:
+        """Add the noise of these runs. Returns for each case whether one gave the same shapes; yes without a session."""
         if isinstance(session, Failure):
-            return
-        for (case, noise), _ in itertools.product(zip(cases, self._noises, strict=True), range(draws)):
-            outputs = run(session, case.fed_to(session))
-            if isinstance(outputs, Failure):
-                self._say("the noise was not measured on all feeds, because a run with it failed: the bounds may be too tight")
-                continue
-            theirs = flatten(outputs)
-            for name, array in flatten(case.outputs).items():
-                if name in theirs and theirs[name].dtype == array.dtype:
-                    noise[name].add(array, theirs[name])
+            return [True] * len(cases)
+        steady = []
+        for case, noise in zip(cases, self._noises, strict=True):
+            mine = flatten(case.outputs)
+            runs = [run(session, case.fed_to(session)) for _ in range(draws)]
+            found = [flatten(outputs) for outputs in runs if not isinstance(outputs, Failure)]
+            for theirs in found:
+                for name, array in mine.items():
+                    if name in theirs and theirs[name].dtype == array.dtype:
+                        noise[name].add(array, theirs[name])
+            steady.append(any(_shapes(theirs) == _shapes(mine) for theirs in found))
+        return steady
 
     def _open_noisy(self) -> Session | Failure:
         """A session with added noise, with all shapes declared if possible: onnxruntime opens that several times faster."""
@@ -240,6 +253,10 @@ class Drawing:
             return Failure(str(error))
         session = self._open(model, inferred=True)
         return self._open(model) if isinstance(session, Failure) else session
+
+
+def _shapes(outputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in outputs.items()}
 
 
 def _nonfinite(outputs: Outputs) -> int:

@@ -31,6 +31,11 @@ def dims(value: ir.Value | None) -> Dims | None:
     return _known(value.shape)
 
 
+def dimension(value: ir.Value | None, axis: int) -> Dims | None:
+    """One dimension of a value, also where the others are unknown."""
+    return None if value is None or value.shape is None or axis >= len(value.shape) else _known((value.shape[axis],))
+
+
 def elements(value: ir.Value | None) -> Dims | None:
     """The elements of a small integer tensor, such as a shape; None where unknown."""
     array = constant(value)
@@ -170,6 +175,26 @@ def multiply(a: Extent, b: Extent) -> Fit:
     """Whether MatMul accepts these operands."""
     left, right = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
     return broadcast(left[:-2], right[:-2]) if left[-1] == right[-2] else None
+
+
+def convolve(x: Extent, w: Extent, group: int, dilations: Sequence[int], pads: Sequence[int] | None) -> Fit:
+    """Whether Conv accepts these operands. pads: before and after each axis; none: nothing, None: as much as is needed."""
+    return slide(x, w[2:], dilations, pads) if len(x) == len(w) and x[1] == w[1] * group else None
+
+
+def slide(x: Extent, window: Sequence[int], dilations: Sequence[int], pads: Sequence[int] | None) -> Fit:
+    """Whether a window has a place on the axes behind batch and channels. pads: as for `convolve`."""
+    axes = len(window)
+    if len(x) != axes + 2:
+        return None
+    reach = [(size - 1) * step + 1 for size, step in zip(window, dilations or [1] * axes, strict=True)]
+    padding = [0] * axes if not pads else [pads[axis] + pads[axis + axes] for axis in range(axes)]
+    return 0 if pads is None or all(s + p >= r for s, p, r in zip(x[2:], padding, reach, strict=True)) else None
+
+
+def recur(x: Extent, w: Extent, *batches: Extent) -> Fit:
+    """Whether RNN, GRU and LSTM accept sequences and weights with these features, and the batches of sequences and states."""
+    return 0 if x == w and len(set(batches)) <= 1 else None
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

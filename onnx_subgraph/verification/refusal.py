@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,6 +76,16 @@ def relation_of(node: ir.Node) -> Relation | None:
         case "Gemm":
             a, b = (node.attributes.get_int(name, 0) for name in ("transA", "transB"))
             return _relation(lambda x, y, *_: fitting.multiply(x[::-1] if a else x, y[::-1] if b else y), *shapes)
+        case "Conv":
+            pads, dilations, group = _pads(node), node.attributes.get_ints("dilations", ()), node.attributes.get_int("group", 1)
+            return _relation(lambda x, w: fitting.convolve(x, w, group, dilations, pads), *shapes[:2])
+        case "MaxPool" | "AveragePool" | "LpPool":
+            pads, (dilations, window) = _pads(node), (node.attributes.get_ints(key, ()) for key in ("dilations", "kernel_shape"))
+            return _relation(lambda x: fitting.slide(x, window, dilations, pads), shapes[0])
+        case "RNN" | "GRU" | "LSTM" if not node.attributes.get_int("layout", 0):
+            batches = [fitting.dimension(value, 1) for value in (node.inputs[0], *node.inputs[5:7])]  # the length may be unknown
+            features = [fitting.dimension(value, 2) for value in node.inputs[:2]]
+            return _relation(fitting.recur, *features, *(batch for batch in batches if batch is not None))
         case "Split":
             return _relation(lambda shape, parts: 0 if shape[axis] == sum(parts) else None, shapes[0], second)
         case "Squeeze":
@@ -83,6 +93,11 @@ def relation_of(node: ir.Node) -> Relation | None:
         case operator if operator in fitting.BROADCASTING:
             return _relation(fitting.broadcast, *shapes)
     return None
+
+
+def _pads(node: ir.Node) -> Sequence[int] | None:
+    """The padding of a window, before and after each axis; None where it depends on the sizes."""
+    return node.attributes.get_ints("pads", ()) if node.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" else None
 
 
 def _relation(fit: Callable[..., Fit], *operands: Dims | None) -> Relation | None:
@@ -127,7 +142,8 @@ class Refusals:
         if found is None:
             return None
         operator, name = found.groups()
-        nodes = [node for node in self.model.graph.all_nodes() if node.op_type == operator]
+        every = list(self.model.graph.all_nodes())
+        nodes = [node for node in every if node.op_type == operator] or every  # one that onnxruntime made: any that refuses
         named = [node for node in nodes if name and node.name == name] or nodes
         relations = (relation_of(node) for node in named)
         known = next((r for r in relations if r is not None and r.fits(sizes) is None), None)

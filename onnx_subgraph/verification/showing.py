@@ -24,6 +24,7 @@ def showings(cases: Sequence[Case], random: Collection[str] = (), *, given: bool
 
     given: whether the user set the bounds; then they are never too wide.
     """
+    cases = [case for case in cases if not case.unsteady]
     flat = [flatten(case.outputs) for case in cases]
     names = dict.fromkeys(name for outputs in flat for name in outputs)
     fed = any(case.feeds for case in cases)

@@ -26,6 +26,8 @@ Sizes = dict[str, int]
 _BATCH = re.compile(r"batch|^n$|^b$|^bs$", re.IGNORECASE)
 _IMAGE = re.compile(r"height|width|^h$|^w$|image|pixel", re.IGNORECASE)
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
+_COUNTED = re.compile(r"seq|len|token|time|frame|node|edge|atom|point", re.IGNORECASE)
+"""What the elements of a length are, which may be the first dimension: the nodes of a graph, and no batch."""
 _PIECES = (512, 128, 256, 64)
 
 
@@ -244,7 +246,7 @@ def _role(name: str, axis: int, rank: int, value: ir.Value) -> str:
         return "past"
     if _IMAGE.search(name) and "[" not in name:
         return "image"
-    if axis == 0 and ("[" in name or rank > 1) and not re.search(r"seq|len|token|time", name, re.IGNORECASE):
+    if axis == 0 and ("[" in name or rank > 1) and not _COUNTED.search(name):
         return "batch"
     floats = value.dtype is not None and value.dtype.is_floating_point()
     if rank == 4 and axis >= 2 and floats and not _PAST.search(value.name or ""):

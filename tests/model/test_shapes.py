@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -256,6 +258,20 @@ def test_so_may_a_slice_before_opset_10() -> None:
 def test_the_rank_after_a_squeeze_without_axes_is_unknown_where_a_dimension_may_be_one() -> None:
     assert next(iter(inferred("{ y = Squeeze(x) }").graph)).outputs[0].shape is None
     assert shape(inferred("{ y = Squeeze(x) }", inputs="float[1, 3, 1, 4] x"), "y") == [3, 4]
+
+
+@pytest.mark.parametrize(("x", "i", "found"), [("5", "3", [1, 3]), ("2,5", "3", [2, 3]), ("2,5", "3,2", [2, 6])])
+def test_extracted_features_have_the_shape_that_onnxruntime_gives_them(x: str, i: str, found: list[int]) -> None:
+    """Of a vector they are a row: a Reshape behind them that looked like one without effect was removed."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> g (float[{x}] x, int64[{i}] i) => (y) {{
+      y = ai.onnx.ml.ArrayFeatureExtractor (x, i)
+    }}"""
+    model = ir.from_onnx_text(text)
+    infer_shapes(model)
+    assert shape(model, "y") == found
+    feeds = {"x": np.zeros(tuple(map(int, x.split(","))), np.float32), "i": np.zeros(tuple(map(int, i.split(","))), np.int64)}
+    (y,) = onnxruntime.InferenceSession(onnx.parser.parse_model(text).SerializeToString()).run(None, feeds)
+    assert list(y.shape) == found
 
 
 def test_no_size_follows_from_a_shape_that_a_run_can_override() -> None:

@@ -45,6 +45,7 @@ def test_a_spectrum_is_about_as_near_to_the_truth_as_onnxruntimes(size: int, tmp
     result = fuse(original, tmp_path / "fused.onnx", load_patterns(), Options(shapes={"x": (2, 4 * size)}))
     assert result.verdict.verdict == "equivalent", result.verdict
     assert {rewrite.pattern for rewrite in result.rewrites} == {"stft-convolution", "power-of-pairs", "conv-1d"}
+    assert {rewrite.op for rewrite in result.rewrites if rewrite.pattern == "conv-1d"} == {"Conv"}  # and no Squeeze beside it
     x = np.random.default_rng(0).standard_normal((2, 4 * size)).astype("f4")
     ours, theirs = (onnxruntime.InferenceSession(path).run(None, {"x": x})[0] for path in (result.output, original))
     weights = {t.name: onnx.numpy_helper.to_array(t).astype("f8") for t in onnx.load(original).graph.initializer}

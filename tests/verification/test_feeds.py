@@ -150,6 +150,12 @@ def test_a_length_named_after_an_input_is_at_most_the_length_of_the_input(seed: 
 def test_an_input_n_beside_a_batch_n_is_no_length() -> None:
     roles = symbols(model("g (float[batch_size, N] x, float[N, 3] y) => (float[batch_size, N] z) { z = Neg(x) }").graph.inputs)
     assert roles == {"batch_size": "batch", "N": "length"}
+
+
+def test_the_nodes_and_edges_of_a_graph_are_no_batch() -> None:
+    """A network of graphs was compared on graphs of one node and one edge."""
+    text = "g (float[num_nodes, 8] x, int64[2, num_edges] e) => (float[num_nodes, 8] y) { y = Neg(x) }"
+    assert symbols(model(text).graph.inputs) == {"num_nodes": "length", "num_edges": "length"}
     assert symbols(model("g (float[N, 3] y) => (float[N, 3] z) { z = Neg(y) }").graph.inputs) == {"N": "batch"}
 
 

@@ -101,6 +101,17 @@ BAKED: dict[str, tuple[str, dict[str, int]]] = {
         }""",
         {"batch": 2, "seq": 23},
     ),
+    "the channels of a convolution, and the sizes that leave its window a place": (
+        """(float[n, c, length] x, float[4, 6, 30] k) => (float[a, b, d] y) { y = Conv(x, k) }""",
+        {"n": 2, "c": 6, "length": 30},
+    ),
+    "the features of a recurrent network that reads backwards": (
+        """(float[length, batch, features] x, float[1, 12, 40] w, float[1, 12, 3] r, float[1, 5, 3] h, float[1, 5, 3] c) => (y)
+        <int64[1] last = {-1}, int64[1] end = {-9223372036854775807}, int64[1] zero = {0}, int64[1] back = {-1}> {
+          z = Slice(x, last, end, zero, back) y = LSTM <hidden_size = 3> (z, w, r, , , h, c)
+        }""",
+        {"length": 7, "batch": 5, "features": 40},
+    ),
     "the operand of a product": (
         """(float[batch, features] x, float[40, 8] w, float[8] b) => (float[a, c] y) { y = Gemm(x, w, b) }""",
         {"batch": 2, "features": 40},
@@ -166,6 +177,17 @@ def test_a_shape_that_inference_does_not_know_is_read_from_the_message(tmp_path:
     assert next(trials) == {"batch": 2, "seq": 7}
     refusals.learn(f"{said} Input shape:{{2,7,64}}, requested shape:{{3,20,4,16}}", {"batch": 2, "seq": 7})
     assert next(trials) == {"batch": 3, "seq": 20}
+
+
+def test_the_node_behind_one_that_onnxruntime_made_is_found(tmp_path: Path) -> None:
+    """With optimisation, a MatMul and an Add are one FusedGemm, of a name that the model does not have."""
+    path = written("(float[n, c] x, float[40, 8] w) => (float[n, 8] y) { y = MatMul(x, w) }", tmp_path)
+    model = load(path)
+    refusals = Refusals(model)
+    trials = refusals.guided([{"n": 2, "c": 7}])
+    next(trials)
+    refusals.learn("while running FusedGemm node. Name:'m/MatMulAddFusion' Status Message: …", {"n": 2, "c": 7})
+    assert next(trials) == {"n": 2, "c": 40}
 
 
 def test_refused_sizes_are_not_run_again(tmp_path: Path) -> None:
