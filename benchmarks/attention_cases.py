@@ -86,6 +86,16 @@ STANDARD = tuple(
 )
 """The operator of the ONNX standard instead of com.microsoft's."""
 
+SINK = Case(
+    ("self-attention-sink",),
+    f"""({QKV}, $T[1,1,$s,$s] mask, $T[1,$N,1,1] sink) => ($T[$b,$s,$H] y) <int64[4] heads = {{0, 0, $N, 64}},
+        int64[3] joined = {{0, 0, $H}}, float e = {{8.0}}, int64[1] one = {{1}}, int64[1] zero = {{0}},
+        int64[1] last = {{-1}}> {{ {BY_HEADS} {EAGER} scores = Add(u, mask) rows = Shape <start = 0, end = 3> (u)
+        places = Concat <axis = 0> (rows, one) column = Expand(sink, places) w = Concat <axis = -1> (scores, column) t = Softmax <axis = -1> (w) p = Slice(t, zero, last, last) o = MatMul(p, vt) {JOINED} }}""",
+    HEADS,
+)
+"""A sink as a column of the scores, or as an input of GroupQueryAttention."""
+
 ROTARY = Case(
     ("rotary-embedding",),
     """($T[$b,$s,$H] q, $T[1,$s,32] freqs) => ($T[$b,$s,$H] y) <int64[4] heads = {0, 0, $N, 64}, int64[1] one = {1},
@@ -125,4 +135,4 @@ PACKED = (
     ),
 )
 
-ATTENTION = (*PROJECTIONS, *BIASES, *CACHED, PAST, *STANDARD, ROTARY, *PACKED)
+ATTENTION = (*PROJECTIONS, *BIASES, *CACHED, PAST, *STANDARD, SINK, ROTARY, *PACKED)
