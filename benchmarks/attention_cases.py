@@ -91,7 +91,8 @@ SINK = Case(
     f"""({QKV}, $T[1,1,$s,$s] mask, $T[1,$N,1,1] sink) => ($T[$b,$s,$H] y) <int64[4] heads = {{0, 0, $N, 64}},
         int64[3] joined = {{0, 0, $H}}, float e = {{8.0}}, int64[1] one = {{1}}, int64[1] zero = {{0}},
         int64[1] last = {{-1}}> {{ {BY_HEADS} {EAGER} scores = Add(u, mask) rows = Shape <start = 0, end = 3> (u)
-        places = Concat <axis = 0> (rows, one) column = Expand(sink, places) w = Concat <axis = -1> (scores, column) t = Softmax <axis = -1> (w) p = Slice(t, zero, last, last) o = MatMul(p, vt) {JOINED} }}""",
+        places = Concat <axis = 0> (rows, one) column = Expand(sink, places) w = Concat <axis = -1> (scores, column)
+        t = Softmax <axis = -1> (w) p = Slice(t, zero, last, last) o = MatMul(p, vt) {JOINED} }}""",
     HEADS,
 )
 """A sink as a column of the scores, or as an input of GroupQueryAttention."""

@@ -208,28 +208,46 @@ def _places(count: int, links: Sequence[_Link], width: float) -> _Layout:
     """The places that fast-sugiyama gives to vertices of `width`; isolated ones are on the right."""
     from fast_sugiyama import from_edges
 
-    pairs = list(dict.fromkeys((link.source, link.target) for link in links))
-    layouts = from_edges(pairs, vertex_spacing=width + _GAP, dummy_vertices=True, dummy_size=_BEND) if pairs else []
     places: dict[int, tuple[float, int]] = {}
     routes: dict[tuple[int, int], tuple[int, ...]] = {}
     right, bends = 0.0, count
-    parts = [
-        ([(int(v), place) for v, place in part], [(int(a), int(b)) for a, b in edges or ()]) for part, _, _, edges in layouts
-    ]
-    for positions, edges in sorted(parts, key=lambda part: min(vertex for vertex, _ in part[0])):
-        # Each component numbers its bends from the same number; here the number of a vertex is unique.
-        names = {vertex: vertex if vertex < count else bends + n for n, (vertex, _) in enumerate(sorted(positions))}
-        bends += len(positions)
-        rows = {y: row for row, y in enumerate(sorted({y for _, (_, y) in positions}, reverse=True))}
-        left = min(x for _, (x, _) in positions)
-        places.update((names[vertex], (x - left + right, rows[y])) for vertex, (x, y) in positions)
-        routes.update(_routes([(names[a], names[b]) for a, b in edges], count))
+    for edges in _components(list(dict.fromkeys((link.source, link.target) for link in links))):
+        # One component at a time, its vertices counted from 0: else bends get the numbers of vertices of other components.
+        vertices = sorted({vertex for edge in edges for vertex in edge})
+        number = {vertex: n for n, vertex in enumerate(vertices)}
+        numbered = [(number[a], number[b]) for a, b in edges]
+        ((placed, _, _, short),) = from_edges(numbered, vertex_spacing=width + _GAP, dummy_vertices=True, dummy_size=_BEND)
+        positions = {int(n): place for n, place in placed}
+        names = {n: vertices[n] if n < len(vertices) else bends + n for n in positions}
+        rows = {y: row for row, y in enumerate(sorted({y for _, y in positions.values()}, reverse=True))}
+        left = min(x for x, _ in positions.values())
+        places.update((names[n], (x - left + right, rows[y])) for n, (x, y) in positions.items())
+        routes.update(_routes([(names[int(a)], names[int(b)]) for a, b in short or ()], count))
         right = max(x for x, _ in places.values()) + width + _GAP
+        bends = max(bends, max(places) + 1)
     for vertex in range(count):
         if vertex not in places:
             places[vertex] = (right, 0)
             right += width + _GAP
     return _Layout(places, routes)
+
+
+def _components(edges: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The edges of each connected component, in the order of their smallest vertices."""
+    component = {vertex: vertex for edge in edges for vertex in edge}
+
+    def smallest(vertex: int) -> int:
+        while component[vertex] != vertex:
+            vertex = component[vertex]
+        return vertex
+
+    for a, b in edges:
+        one, other = sorted((smallest(a), smallest(b)))
+        component[other] = one
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for edge in edges:
+        found[smallest(edge[0])].append(edge)
+    return [found[vertex] for vertex in sorted(found)]
 
 
 def _routes(edges: Iterable[tuple[int, int]], count: int) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:

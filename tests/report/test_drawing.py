@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import combinations, pairwise
 
 from hypothesis import given, settings
@@ -54,6 +55,23 @@ def test_every_line_goes_down(excerpt: Excerpt) -> None:
     for line in draw(excerpt).lines:
         heights = [y for _, y in corners(line)]
         assert heights == sorted(heights) and heights[-1] > heights[0]
+
+
+def test_a_line_past_a_row_goes_down_beside_another_part() -> None:
+    """Several parts and long lines: a bend must not have the number of a vertex of another part."""
+    reads = [(2,), (1,), (4,), (1,), (10,), (10, 9), (12, 7), (10,), (13, 8), (5, 10), (16, 5), (19, 21)]
+    gives = [1, 3, 3, 1, 1, 1, 3, 1, 1, 3, 1, 2]
+    edges, steps = [Edge(f"in_{n}", "float32", None) for n in range(3)], []
+    for number, (read, made) in enumerate(zip(reads, gives, strict=True)):
+        outputs = tuple(range(len(edges), len(edges) + made))
+        edges += [Edge(f"value_{edge}", "float32", None) for edge in outputs]
+        steps.append(Step(f"node_{number}", "", "Add", (), read, outputs))
+    results = (3, 5, 6, 8, 10, 11, 12, 14, 15, 17, 18, 20, 21, 22, 23)
+    excerpt = Excerpt(tuple(steps), tuple(edges), results, Counter({"Add": len(steps)}))
+    for _ in range(20):  # the layout may differ from run to run
+        for line in draw(excerpt).lines:
+            heights = [y for _, y in corners(line)]
+            assert heights == sorted(heights) and heights[-1] > heights[0]
 
 
 @few
