@@ -79,13 +79,17 @@ class Settled(Generic[Fused]):
 
 
 def settle(
-    first: Fused, make: Make[Fused], verdict: Callable[[Fused], Verdict], check: Check[Fused], plant: Plant[Fused]
+    fused: Fused,
+    found: Verdict,
+    make: Make[Fused],
+    verdict: Callable[[Fused], Verdict],
+    check: Check[Fused],
+    plant: Plant[Fused],
 ) -> Settled[Fused]:
     """Undo wrong rewrites. Returns the model and its verdict, which is still "different" where no rewrite can be blamed.
 
-    first: the model with all rewrites.
+    fused: the model with all rewrites, whose verdict is `found`.
     """
-    fused, found = first, verdict(first)
     undone: dict[Place, Undone] = {}
     checks: tuple[SiteCheck, ...] = ()
 

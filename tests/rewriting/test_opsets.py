@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 import pytest
 
-from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph import Options, fuse, load_patterns, settling
 from onnx_subgraph.matching import find as find_module
-from onnx_subgraph.rewriting import rounds
+from onnx_subgraph.rewriting import opsets, rounds
 from tests.verification.planted import LATE, layers, patterns
 
 
@@ -42,6 +43,28 @@ def test_an_abandoned_opset_continues_where_the_later_one_fails(tmp_path: Path, 
     result = fuse(model, None, load_patterns(packs), options)
     assert result.opset_after == 17 and [r.op for r in result.rewrites] == ["LayerNormalization"] * 2
     assert searched.count(17) > 2, "once to find what is wanted, and then to the end"
+
+
+def test_an_opset_at_which_the_model_differs_by_itself_blames_no_rewrite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_opset = opsets.raise_opset
+
+    def wrongly(model: ir.Model, opset: int) -> ir.Model:
+        raised = raise_opset(model, opset)
+        next(n for n in raised.graph if n.op_type == "Erf").op_type = "Tanh"
+        return raised
+
+    monkeypatch.setattr(opsets, "raise_opset", wrongly)
+    check_sites, checked = settling.check_sites, []
+
+    def noted(base: ir.Model, *given: Any, **options: Any) -> Any:
+        checked.append(base.opset_imports[""])
+        return check_sites(base, *given, **options)
+
+    monkeypatch.setattr(settling, "check_sites", noted)
+    model = layers(tmp_path / "m.onnx", [1e-5] * 2)
+    options = Options(target="standard", only=("gelu", "layer-normalization"), dry_run=True)
+    result = fuse(model, None, load_patterns(), options)
+    assert result.opset_after == 17 and set(checked) == {17}
 
 
 ATTENTION = """

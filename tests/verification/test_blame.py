@@ -130,6 +130,7 @@ def test_a_model_that_stays_different_whatever_is_undone_blames_no_rewrite() -> 
     rewrites = tuple(Rewrite("gelu", "Gelu", "", (), 1, place=place) for place in places(3))
     settled = settle(
         Made(rewrites),
+        DIFFERENT,
         lambda admits: Made(()),
         lambda made: DIFFERENT,
         lambda made, thorough: [],
