@@ -16,6 +16,9 @@ catches a small error in all elements: a mean of many differences is known more 
 several times tighter. Where the reference is NaN or infinite the candidate must be the same. The exception is an element where a
 noise draw gave a finite number: the original itself is unstable there, so it is not compared. Outputs of integers, booleans or
 strings must be equal; but where noise itself flips elements (ties of an argmax), a small multiple of that fraction may flip.
+
+If the allowed root mean square reaches the standard deviation of r itself, the network is chaotic: a rounding may exchange any
+two of its values. A few draws do not show how far each element goes, so differences up to max r - min r are allowed.
 """
 
 from __future__ import annotations
@@ -153,15 +156,21 @@ def bound(
     if not is_float(reference):
         return Bound(np.asarray(min(1.0, FLIPS * noise.flips)))
     free = ~np.isfinite(reference) if fix_overflows else noise.unsteady
-    magnitude = np.abs(_wide(reference))
-    magnitude = np.where(np.isfinite(magnitude), magnitude, 0.0)
+    wide = _wide(reference)
+    finite = np.isfinite(wide)
+    magnitude = np.where(finite, np.abs(wide), 0.0)
     if rtol is not None or atol is not None:
         return Bound(np.asarray((atol or 0.0) + (rtol or 0.0) * magnitude), free=free)
     scale = float(np.sqrt(np.mean(magnitude**2))) if magnitude.size else 0.0
     floor = (FLOOR if reference.dtype.itemsize > 2 else NARROW_FLOOR) * epsilon(reference)
     local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else 0.0
     element = np.asarray(ELEMENT * (local + noise.rms) + floor * (magnitude + scale))
-    return Bound(element, AGGREGATE * noise.rms + floor * scale, free)
+    aggregate = AGGREGATE * noise.rms + floor * scale
+    values = wide[finite].view(np.float64)  # of complex numbers, both parts
+    if noise.rms and aggregate >= np.std(values):
+        furthest = float(np.ptp(values))
+        element, aggregate = np.maximum(element, furthest), max(aggregate, furthest)
+    return Bound(element, aggregate, free)
 
 
 def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:

@@ -61,6 +61,26 @@ def test_a_difference_like_the_noise_is_accepted(seed: int, relative: float) -> 
     assert compare(r, other, bound(r, noise_of(r, relative, seed + 2))).equal
 
 
+@given(seed=st.integers(0, 999))
+def test_a_chaotic_output_may_exchange_its_values_and_nothing_else(seed: int) -> None:
+    """Of few large values in silence, no draw finds all places where they can be."""
+    rng = np.random.default_rng(seed)
+    r, noise = np.ones(10_000), Noise()
+    r[rng.choice(r.size, 20, replace=False)] = 101.0
+    for _ in range(4):
+        noise.add(r, rng.permutation(r))
+    allowed = bound(r, noise)
+    assert compare(r, rng.permutation(r), allowed).equal
+    assert not compare(r, r + 101.0, allowed).equal
+
+
+@given(seed=st.integers(0, 999), share=st.floats(1e-3, 1e3))
+def test_an_output_of_one_number_is_not_chaotic(seed: int, share: float) -> None:
+    r = output(seed, (1,)).astype(np.float64)
+    noise = noise_of(r, share)
+    assert bound(r, noise).aggregate <= 4 * noise.rms
+
+
 @given(seed=st.integers(0, 999), tolerance=st.floats(1e-6, 1e-1))
 def test_rtol_and_atol_replace_the_measured_bound(seed: int, tolerance: float) -> None:
     r = output(seed).astype(np.float64)
