@@ -185,7 +185,6 @@ LONG = {
     "matching/normalise.py": (340, "one method for each kind of term"),
     "matching/reasons.py": (345, "the words for each kind of failure"),
     "proving/instance.py": (435, "one method for each kind of term"),
-    "report/drawing.py": (310, "a drawing is many small measures"),
     "report/text.py": (400, "the report's sections"),
     "rewriting/apply.py": (450, "the one door through which a graph is changed"),
     "rewriting/emit.py": (420, "one method for each kind of term"),

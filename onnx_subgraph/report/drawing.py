@@ -1,17 +1,17 @@
 """The layout of a graph excerpt: the position of each box and each line, in pixels.
 
-fast-sugiyama computes the layers, the order within a layer and the route of long lines. This module decides the text and size of
-a box and the shape of a line. The page's template makes the SVG.
+`layout` places boxes in layers and routes long lines. This module decides the text and size of a box and the shape of a line. The
+page's template makes the SVG.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from onnx_subgraph.operators.schemas import Schema, schema
+from onnx_subgraph.report.layout import layered
 from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
 
 MOST_FACTS = 4
@@ -98,7 +98,8 @@ def draw(excerpt: Excerpt) -> Drawing:
     """The drawing of an excerpt with steps: the values read from outside above, the results below."""
     words, links = _plan(excerpt)
     width = max(one.width for one in words)
-    layout = _places(len(words), links, width)
+    edges = list(dict.fromkeys((link.source, link.target) for link in links))
+    layout = layered(len(words), edges, width + _GAP, _BEND)
     tops, heights, total = _rows(words, layout.places)
     sides = [(layout.places[i][0] - one.width / 2, layout.places[i][0] + one.width / 2) for i, one in enumerate(words)]
     bends = [x for vertex, (x, _) in layout.places.items() if vertex >= len(words)]
@@ -191,78 +192,6 @@ def _description(excerpt: Excerpt) -> str:
     reads = ", ".join(excerpt.edges[edge].name or "a value" for edge in excerpt.reads) or "nothing"
     gives = ", ".join(excerpt.edges[edge].name or "a value" for edge in excerpt.results) or "nothing"
     return f"Reads {reads}; {', '.join(names)}; gives {gives}."
-
-
-# Where the boxes are
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """places: vertex → x of its centre, and its row, 0 at the top. routes: ends of an edge → the bends between them."""
-
-    places: dict[int, tuple[float, int]]
-    routes: dict[tuple[int, int], tuple[int, ...]]
-
-
-def _places(count: int, links: Sequence[_Link], width: float) -> _Layout:
-    """The places that fast-sugiyama gives to vertices of `width`; isolated ones are on the right."""
-    from fast_sugiyama import from_edges
-
-    places: dict[int, tuple[float, int]] = {}
-    routes: dict[tuple[int, int], tuple[int, ...]] = {}
-    right, bends = 0.0, count
-    for edges in _components(list(dict.fromkeys((link.source, link.target) for link in links))):
-        # One component at a time, its vertices counted from 0: else bends get the numbers of vertices of other components.
-        vertices = sorted({vertex for edge in edges for vertex in edge})
-        number = {vertex: n for n, vertex in enumerate(vertices)}
-        numbered = [(number[a], number[b]) for a, b in edges]
-        ((placed, _, _, short),) = from_edges(numbered, vertex_spacing=width + _GAP, dummy_vertices=True, dummy_size=_BEND)
-        positions = {int(n): place for n, place in placed}
-        names = {n: vertices[n] if n < len(vertices) else bends + n for n in positions}
-        rows = {y: row for row, y in enumerate(sorted({y for _, y in positions.values()}, reverse=True))}
-        left = min(x for x, _ in positions.values())
-        places.update((names[n], (x - left + right, rows[y])) for n, (x, y) in positions.items())
-        routes.update(_routes([(names[int(a)], names[int(b)]) for a, b in short or ()], count))
-        right = max(x for x, _ in places.values()) + width + _GAP
-        bends = max(bends, max(places) + 1)
-    for vertex in range(count):
-        if vertex not in places:
-            places[vertex] = (right, 0)
-            right += width + _GAP
-    return _Layout(places, routes)
-
-
-def _components(edges: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """The edges of each connected component, in the order of their smallest vertices."""
-    component = {vertex: vertex for edge in edges for vertex in edge}
-
-    def smallest(vertex: int) -> int:
-        while component[vertex] != vertex:
-            vertex = component[vertex]
-        return vertex
-
-    for a, b in edges:
-        one, other = sorted((smallest(a), smallest(b)))
-        component[other] = one
-    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for edge in edges:
-        found[smallest(edge[0])].append(edge)
-    return [found[vertex] for vertex in sorted(found)]
-
-
-def _routes(edges: Iterable[tuple[int, int]], count: int) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
-    """The bends of each long edge, a chain of short ones in the layout, by its ends. Vertices from `count` on are bends."""
-    after: dict[int, list[int]] = defaultdict(list)
-    for a, b in edges:
-        after[a].append(b)
-    for source in [vertex for vertex in after if vertex < count]:
-        for vertex in after[source]:
-            bends = []
-            while vertex >= count:
-                bends.append(vertex)
-                vertex = after[vertex][0]
-            if bends:
-                yield (source, vertex), tuple(bends)
 
 
 def _rows(words: Sequence[_Words], places: dict[int, tuple[float, int]]) -> tuple[list[float], list[float], float]:
