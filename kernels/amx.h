@@ -12,6 +12,7 @@
 #if defined(__AMX_BF16__)
 
 enum {
+    FEWEST_IN_TILES = 256, MOST_IN_TILES = 256, /* rows of a part of a product: to read weights again takes longer than to round rows again */
     AMX_SUMS = 2 * AMX_ROWS * PANEL,       /* of a group: two tiles of rows, multiplied together */
     AMX_PIECE = DEPTH / PAIR * PAIR_BYTES, /* bytes of a piece of a part of a panel; they stay in L1 */
 };
@@ -198,6 +199,8 @@ static bool by_tiles(Storage held, int pieces, const Linear *l, int64_t row, int
 }
 
 #else
+
+enum { FEWEST_IN_TILES = FEWEST_ROWS, MOST_IN_TILES = MOST_ROWS };
 
 static int64_t bytes_of_tiles(const Linear *l, int64_t rows, int64_t panels, int pieces) { return (void)l, 0 * rows * panels * pieces; }
 static bool by_tiles(Storage held, int pieces, const Linear *l, int64_t row, int64_t rows, int64_t panel, int64_t panel_end, float *scratch) {

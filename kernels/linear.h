@@ -16,7 +16,6 @@ enum {
     BLOCK_PARTS = 4, /* parts of the depth whose rows are copied at once: 600 KB for 128 rows, which stay in L2 */
     FEW = TILE_ROWS / 2,
     FEWEST_ROWS = 32, MOST_ROWS = 128, /* of a part of a product */
-    TILED_ROWS = 256, /* both with AMX, for which it takes longer to read weights again than to round rows again */
     SIDE = 4, /* the most panels side by side: this many streams of weights use the full memory bandwidth */
 };
 
@@ -353,7 +352,7 @@ INLINE void linear_of(Storage held, int pieces, const Linear *l, int64_t row, in
         linear_of(held, pieces, l, row, row_end, panel, panel_end, scratch); \
     } \
     static const Product product_##name = { \
-        PANEL, pieces ? TILED_ROWS : FEWEST_ROWS, pieces ? TILED_ROWS : MOST_ROWS, name##_bytes, packing, name##_scratch, name##_linear, \
+        PANEL, pieces ? FEWEST_IN_TILES : FEWEST_ROWS, pieces ? MOST_IN_TILES : MOST_ROWS, name##_bytes, packing, name##_scratch, name##_linear, \
     };
 
 PRODUCT(float32, AS_FLOAT32, pack_float32, 0)
