@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.axis import numbered
+from onnx_subgraph.model.binary import binary
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.element_types import numpy_name
 from onnx_subgraph.model.repetition import doubled, paired
@@ -73,6 +74,11 @@ class Facts:
         return paired(self._constants, self._value)
 
     @property
+    def is_binary(self) -> bool | None:
+        """Whether every element is 0 or 1: of a constant, or of what booleans and such constants are rearranged to."""
+        return binary(self._constants, self._value)
+
+    @property
     def is_dequantized(self) -> bool:
         """Whether DequantizeLinear computes the value: onnxruntime may run its consumers on integers."""
         producer = self._value.producer()
@@ -113,6 +119,7 @@ class Number:
     is_output: ClassVar[bool] = False
     is_doubled: ClassVar[bool] = False
     is_paired: ClassVar[bool] = False
+    is_binary: ClassVar[bool] = False
     is_dequantized: ClassVar[bool] = False
 
     @property

@@ -55,6 +55,7 @@ class _Written:
     is_output: ClassVar[bool] = False
     is_doubled: ClassVar[bool] = False
     is_paired: ClassVar[bool] = False
+    is_binary: ClassVar[bool] = False
     is_dequantized: ClassVar[bool] = False
 
     @property

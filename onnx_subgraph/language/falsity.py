@@ -75,6 +75,8 @@ def wish(part: ast.expr) -> str:
             return f"let {name} be the same twice along its last axis"
         case ast.Attribute(value=ast.Name(id=name), attr="is_paired"):
             return f"let each two neighbours along the last axis of {name} be the same"
+        case ast.Attribute(value=ast.Name(id=name), attr="is_binary"):
+            return f"let every element of {name} be 0 or 1"
         case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):
             return f"let {name} be computed, not constant"
         case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_dequantized")):

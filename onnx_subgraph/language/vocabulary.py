@@ -11,7 +11,19 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-FACTS = ("dtype", "shape", "rank", "is_constant", "is_scalar", "is_output", "is_doubled", "is_paired", "is_dequantized", "value")
+FACTS = (
+    "dtype",
+    "shape",
+    "rank",
+    "is_constant",
+    "is_scalar",
+    "is_output",
+    "is_doubled",
+    "is_paired",
+    "is_binary",
+    "is_dequantized",
+    "value",
+)
 """The facts of a value, as in `x.rank`."""
 DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "bool", "string"),

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.kept_axes import keep_axes
+from onnx_subgraph.model.layouts import REORDERING, move_across
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape, values
 from onnx_subgraph.model.surgery import remove, replace, store, sweep
@@ -111,6 +112,9 @@ class _Pass:
             if source is not output and self._bypass(node, output, source):
                 return
         if node.op_type in ("Reshape", "Unsqueeze") and self._keep_axes(node):
+            return
+        if node.op_type in REORDERING and (moved := move_across(self._constants, node)):
+            self._counts["passed"] += moved
             return
         if node.op_type == "Reshape":
             self._fix_target(node)

@@ -1,0 +1,288 @@
+"""Let elementwise operators between a change of the layout and its inverse work in the layout that both sides have.
+
+Converters from TensorFlow write a Transpose on both sides of an operator: images have their channels last there, and first in
+ONNX. Others add axes of size 1 and remove them again. Patterns have neither in a formula. Values stay what they are, at another
+place; a kernel may round the last elements of a row differently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import DECLARED, same_dim
+from onnx_subgraph.model.surgery import remove, replace, sweep
+from onnx_subgraph.operators import is_elementwise
+
+T = TypeVar("T")
+
+REORDERING = frozenset(("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"))
+"""Operators that may change the order of axes, or add and remove axes of size 1."""
+_MOST = 256
+"""The most operators between the changes of the layout."""
+_LARGEST = 1 << 20
+"""The most bytes of a constant that is stored in another layout."""
+
+
+def move_across(constants: Constants, node: ir.Node) -> int:
+    """Move elementwise operators from in front of this node to behind it, if their operands then need no such node either.
+
+    All other readers of theirs must change the layout in the same way. Returns how many such nodes were removed.
+    """
+    layout = _layout(constants, node)
+    source = node.inputs[0]
+    if layout is None or source is None:
+        return 0
+    region = _Region(constants, node, layout)
+    return region.move() if region.is_closed(source) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The axes of a result. order: for each one, the operand's axis; None for a new one. rank: the operand's.
+
+    Axes of the operand that are not in `order` have the size 1, as new ones have.
+    """
+
+    order: tuple[int | None, ...]
+    rank: int
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        return tuple(axis for axis in range(self.rank) if axis not in self.order)
+
+    def of(self, sizes: Sequence[T], one: T) -> list[T]:
+        """The sizes in this layout."""
+        return [one if axis is None else sizes[axis] for axis in self.order]
+
+    def admits(self, shape: Sequence[int | ir.SymbolicDim]) -> bool:
+        """Whether a value of this shape has the layout: the axes that are dropped have the size 1."""
+        return len(shape) == self.rank and all(shape[axis] == 1 for axis in self.dropped)
+
+    def undoes(self, earlier: _Layout) -> bool:
+        """Whether the layout after an earlier one is the original. What both leave out has the size 1."""
+        if earlier.rank != len(self.order) or len(earlier.order) != self.rank:
+            return False
+        before = [None if axis is None else earlier.order[axis] for axis in self.order]
+        return all(axis is None or axis == now for now, axis in enumerate(before))
+
+
+@dataclass(slots=True)
+class _Region:
+    """The elementwise operators that depend on one another between the changes of the layout.
+
+    values: their results. moved: operator and index of an operand → the value of the other layout in its place.
+    exits: the nodes that change the layout after them. early: nodes that change the layout of operands → the operand's producer.
+    """
+
+    constants: Constants
+    node: ir.Node
+    layout: _Layout
+    values: dict[ir.Value, None] = field(default_factory=dict)
+    moved: dict[tuple[ir.Node, int], ir.Value | np.ndarray] = field(default_factory=dict)
+    exits: dict[ir.Node, None] = field(default_factory=dict)
+    early: dict[ir.Node, ir.Node] = field(default_factory=dict)
+
+    def is_closed(self, source: ir.Value) -> bool:
+        """Find the region. Returns whether all of it can have the other layout, and whether nothing else reads it."""
+        waiting = [source]
+        while waiting:
+            value = waiting.pop()
+            if value in self.values:
+                continue
+            self.values[value] = None
+            beside = self._beside(value)
+            if beside is None or len(self.values) > _MOST:
+                return False
+            waiting += beside
+        outputs = Counter(node.inputs[0] for node in self.exits if node.outputs[0].is_graph_output())
+        return all(count == 1 for count in outputs.values())
+
+    def move(self) -> int:
+        """Compute the region in the other layout. Returns the number of nodes that this removes."""
+        unread = []
+        for node, producer in self.early.items():
+            assert isinstance(node.graph, ir.Graph)
+            graph = node.graph
+            graph.remove(node)
+            graph.insert_after(producer, node)
+        for (node, index), found in self.moved.items():
+            operand = node.inputs[index]
+            assert operand is not None
+            node.replace_input_with(index, found if isinstance(found, ir.Value) else _stored(node, index, found))
+            unread.append(operand)
+        for value in self.values:
+            assert value.shape is not None
+            value.shape = ir.Shape(self.layout.of(value.shape.dims, 1))
+            value.meta.pop(DECLARED, None)
+        for node in self.exits:
+            source, result = node.inputs[0], node.outputs[0]
+            assert source is not None
+            if result.is_graph_output():
+                replace(result, source)
+            else:
+                result.replace_all_uses_with(source)
+            remove(node)
+        sweep(unread)
+        return len(self.exits)
+
+    def _beside(self, value: ir.Value) -> list[ir.Value] | None:
+        """The other results that have the other layout if `value` has it; None if it can't."""
+        producer, shape = value.producer(), value.shape
+        if producer is None or shape is None or value.is_graph_output() or not self._is_inside(producer):
+            return None
+        if not self.layout.admits(shape.dims):
+            return None
+        found = self._operands(producer)
+        if found is None:
+            return None
+        for reader, index in value.uses():
+            if self._is_inside(reader):
+                found += reader.outputs
+            elif index == 0 and self._leaves(reader, shape):
+                self.exits[reader] = None
+            else:
+                return None
+        return found
+
+    def _is_inside(self, node: ir.Node) -> bool:
+        return node.graph is self.node.graph and is_elementwise(node.op_type, node.domain) and len(node.outputs) == 1
+
+    def _leaves(self, node: ir.Node, shape: ir.Shape) -> bool:
+        """Whether a node changes the layout in the same way."""
+        if node is self.node:
+            return True
+        layout = _layout(self.constants, node) if node.graph is self.node.graph else None
+        if layout is None or layout.rank != self.layout.rank or len(layout.order) != len(self.layout.order):
+            return False
+        return all(
+            mine == other or all(axis is None or shape[axis] == 1 for axis in (mine, other))
+            for mine, other in zip(self.layout.order, layout.order, strict=True)
+        )
+
+    def _operands(self, node: ir.Node) -> list[ir.Value] | None:
+        """The operands of an elementwise operator that others compute; None where one has no other layout."""
+        found: list[ir.Value] = []
+        whole = False
+        for index, operand in enumerate(node.inputs[:1] if node.op_type == "CastLike" else node.inputs):
+            if operand is None:
+                continue
+            if operand.shape is None:
+                return None
+            if self._is_same_everywhere(operand.shape):
+                continue
+            producer = operand.producer()
+            if self.constants.is_constant(operand):
+                array = self._constant(operand)
+                if array is None:
+                    return None
+                self.moved[node, index] = array
+            elif producer is not None and self._is_inside(producer):
+                found.append(operand)
+                whole = True
+            elif producer is not None and (before := self._before(producer) or self._beside_it(producer, operand)) is not None:
+                self.moved[node, index] = before
+                whole = True
+            else:
+                return None
+        return found if whole else None
+
+    def _is_same_everywhere(self, shape: ir.Shape) -> bool:
+        """Whether a value has one element, and not more axes than the others in either layout."""
+        return len(shape) < min(self.layout.rank + 1, len(self.layout.order) + 1) and all(dim == 1 for dim in shape)
+
+    def _before(self, node: ir.Node) -> ir.Value | None:
+        """The operand of a node that changes the layout, if it has the other layout; None for other nodes."""
+        source, earlier = next(iter(node.inputs), None), _layout(self.constants, node)
+        return source if source is not None and earlier is not None and self.layout.undoes(earlier) else None
+
+    def _beside_it(self, producer: ir.Node, operand: ir.Value) -> ir.Value | None:
+        """An operand in the other layout, where a node beside the region changes its layout in the same way."""
+        shape = operand.shape
+        if shape is None or not self.layout.admits(shape.dims):
+            return None
+        for reader, index in operand.uses():
+            if index or reader.graph is not producer.graph or not self._leaves(reader, shape):
+                continue
+            if all(other is None or other.producer() is None for other in reader.inputs[1:]):  # it can stand behind the producer
+                self.early[reader] = producer
+                return reader.outputs[0]
+        return None
+
+    def _constant(self, value: ir.Value) -> np.ndarray | None:
+        """The elements of a constant in the other layout."""
+        array = self.constants.array(value)
+        if array is None or array.nbytes > _LARGEST or array.ndim > self.layout.rank:
+            return None
+        whole = array.reshape((1,) * (self.layout.rank - array.ndim) + array.shape)
+        if not self.layout.admits(whole.shape):
+            return None
+        sizes = self.layout.of(whole.shape, 1)
+        array = whole.squeeze(self.layout.dropped).transpose(_ranks([axis for axis in self.layout.order if axis is not None]))
+        while len(sizes) > 1 and sizes[0] == 1:
+            del sizes[0]
+        return array.reshape(sizes)
+
+
+def _layout(constants: Constants, node: ir.Node) -> _Layout | None:
+    """The layout of a node's result; None where it is not known, or axes are merged or split."""
+    source, result = next(iter(node.inputs), None), node.outputs[0]
+    if node.domain or node.op_type not in REORDERING or source is None or source.shape is None or result.shape is None:
+        return None
+    rank, axes = len(source.shape), len(result.shape)
+    if node.op_type == "Transpose":
+        given = node.attributes.get("perm")
+        if given is not None and given.is_ref():
+            return None
+        return _Layout(tuple(range(rank))[::-1] if given is None else tuple(given.as_ints()), rank)
+    if node.op_type in ("Reshape", "Flatten"):
+        return _regrouped(source.shape, result.shape)
+    if (changed := _axes(constants, node, max(rank, axes))) is None or abs(rank - axes) != len(changed):
+        return None
+    kept = [axis for axis in range(max(rank, axes)) if axis not in changed]
+    if node.op_type == "Squeeze":
+        return _Layout(tuple(kept), rank)
+    return _Layout(tuple(None if axis in changed else kept.index(axis) for axis in range(axes)), rank)
+
+
+def _regrouped(before: ir.Shape, after: ir.Shape) -> _Layout | None:
+    """The layout after a Reshape that only adds and removes axes of size 1."""
+    old, new = ([axis for axis, dim in enumerate(shape) if dim != 1] for shape in (before, after))
+    if len(old) != len(new) or not all(same_dim(before[one], after[two]) for one, two in zip(old, new, strict=True)):
+        return None
+    order = dict(zip(new, old, strict=True))
+    return _Layout(tuple(order.get(axis) for axis in range(len(after))), len(before))
+
+
+def _axes(constants: Constants, node: ir.Node, rank: int) -> set[int] | None:
+    """The axes that a Squeeze or Unsqueeze names; None where they are not known."""
+    named, given = node.attributes.get("axes"), node.inputs[1] if len(node.inputs) > 1 else None
+    array = None if given is None else constants.array(given)
+    if named is not None:
+        return None if named.is_ref() else {axis % rank for axis in named.as_ints()}
+    return None if array is None else {int(axis) % rank for axis in array.reshape(-1)}
+
+
+def _ranks(axes: Iterable[int]) -> list[int]:
+    """For each axis, how many of the others come before it."""
+    order = sorted(given := list(axes))
+    return [order.index(axis) for axis in given]
+
+
+def _stored(node: ir.Node, index: int, array: np.ndarray) -> ir.Value:
+    """A Constant in front of a node, for an operand of its."""
+    operand = node.inputs[index]
+    assert operand is not None and node.graph is not None
+    tensor = ir.tensor(np.ascontiguousarray(array), dtype=operand.dtype)
+    made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)])
+    value = made.outputs[0]
+    value.name = f"{node.outputs[0].name}__operand_{index}"
+    value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
+    node.graph.insert_before(node, made)
+    return value
