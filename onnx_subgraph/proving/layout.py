@@ -76,6 +76,8 @@ def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
     before = [n for axis in left for n in axis]
     after = [n for axis in right for n in axis]
     new = [n for n in after if n not in before]
+    if unknown := [n for n in new if n not in sizes]:
+        raise UnbuildableError(f"no example gives the size of {', '.join(unknown)} in `{term}`")
     grouped = [prod(sizes[n] for n in axis) for axis in right]
     if before == after:
         return _reshape(builder, source, grouped)

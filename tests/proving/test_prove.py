@@ -29,6 +29,12 @@ def test_a_shape_that_nothing_before_it_gives_is_left_out() -> None:
     assert "follows from no value before it" in failures(pattern)
 
 
+def test_an_axis_without_a_size_is_named() -> None:
+    example = '{x: "float32[2, 4, 6, 6]", z: "float32[1, 4, 1, 1]"}'
+    proof = prove(written('y = Max(x, repeat(z, "1 h 1 1 -> b h s 1"))', "y = Max(x, z)", example))
+    assert any("no example gives the size of b, s in `repeat(" in note for note in proof.notes)
+
+
 def test_a_proof_reports_what_was_tried() -> None:
     proof = prove(catalogue().get("silu"))
     assert not proof.failures and not proof.unproved
