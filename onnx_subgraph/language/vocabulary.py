@@ -12,17 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 FACTS = (
-    "dtype",
-    "shape",
-    "rank",
-    "is_constant",
-    "is_scalar",
-    "is_output",
-    "is_doubled",
-    "is_paired",
-    "is_binary",
-    "is_dequantized",
-    "value",
+    *("dtype", "shape", "rank", "is_constant", "is_scalar", "is_output"),
+    *("is_doubled", "is_paired", "is_binary", "is_dequantized", "value"),
 )
 """The facts of a value, as in `x.rank`."""
 DTYPES = (

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import NamedTuple, TypeVar
 
+from onnx_subgraph.operators import elementwise
+
 T = TypeVar("T")
 Identity = tuple[str, str]
 """Domain and operator."""
@@ -57,7 +59,7 @@ SUMS = _by_operator(
 """Operators that are a sum of their operands, some negated."""
 POWER = "Pow"
 """The operator whose second operand, if constant, is the exponent of the first."""
-REARRANGING = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+REARRANGING = elementwise.REARRANGING
 """Operators that only rearrange the elements of their operand."""
 LINEAR = REARRANGING | {"MatMul"}
 """Operators through which a scalar factor of an operand can be moved."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.closure import closed
 from onnx_subgraph.model.constants import Constants
 
-DEEPEST = 16
-"""Maximum number of nodes to look behind a value."""
+_MOST = 256
+"""The most values that are looked at."""
 _OF_FIRST = frozenset(
     (
         *("Cast", "CastLike", "Identity", "Slice", "Split", "Gather", "GatherND", "GatherElements", "Trilu"),
@@ -24,17 +25,29 @@ _OF_ALL = frozenset(("Concat", "Mul", "Min", "Max"))
 """Operators whose result is 0 or 1 if all operands are."""
 
 
-def binary(constants: Constants, value: ir.Value, depth: int = 0) -> bool | None:
+def binary(constants: Constants, value: ir.Value) -> bool | None:
     """Whether every element is 0 or 1; None where unknown."""
+    array = constants.array(value)
+    if array is not None:
+        return _holds_bits(array)
+    seen: dict[ir.Value, None] = {}
+    return True if closed(value, lambda one: _behind(constants, one), seen, _MOST) else None
+
+
+def _holds_bits(array: np.ndarray) -> bool:
+    return array.dtype.kind in "bfiu" and bool(np.isin(array, (0, 1)).all())
+
+
+def _behind(constants: Constants, value: ir.Value) -> list[ir.Value] | None:
+    """The values that must be 0 or 1 for this one to be; None where it may be another number."""
     if value.dtype == ir.DataType.BOOL:
-        return True
+        return []
     array, node = constants.array(value), value.producer()
     if array is not None:
-        return array.dtype.kind in "fiu" and bool(np.isin(array, (0, 1)).all())
-    if node is None or node.domain or depth >= DEEPEST:
-        return None
-    sources = _sources(constants, node)
-    return True if sources and all(source is not None and binary(constants, source, depth + 1) for source in sources) else None
+        return [] if _holds_bits(array) else None
+    sources = () if node is None or node.domain else _sources(constants, node)
+    found = [source for source in sources if source is not None]
+    return found if sources and len(found) == len(sources) else None
 
 
 def _sources(constants: Constants, node: ir.Node) -> tuple[ir.Value | None, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.closure import closed
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import DECLARED, same_shape
 from onnx_subgraph.operators import is_elementwise
@@ -50,17 +51,7 @@ class _Region:
 
     def is_closed(self) -> bool:
         """Find the region. Returns whether all of it can keep the axes."""
-        waiting = [self.source]
-        while waiting:
-            value = waiting.pop()
-            if value in self.values:
-                continue
-            self.values[value] = None
-            beside = self._beside(value)
-            if beside is None or len(self.values) > _MOST:
-                return False
-            waiting += beside
-        return True
+        return closed(self.source, self._beside, self.values, _MOST)
 
     def _beside(self, value: ir.Value) -> list[ir.Value] | None:
         """The other values that must keep the axes if `value` does; None if it can't."""

@@ -15,15 +15,14 @@ from typing import TypeVar
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.closure import closed
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import DECLARED, same_dim
 from onnx_subgraph.model.surgery import remove, replace, sweep
-from onnx_subgraph.operators import is_elementwise
+from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
 
 T = TypeVar("T")
 
-REORDERING = frozenset(("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"))
-"""Operators that may change the order of axes, or add and remove axes of size 1."""
 _MOST = 256
 """The most operators between the changes of the layout."""
 _LARGEST = 1 << 20
@@ -91,16 +90,8 @@ class _Region:
 
     def is_closed(self, source: ir.Value) -> bool:
         """Find the region. Returns whether all of it can have the other layout, and whether nothing else reads it."""
-        waiting = [source]
-        while waiting:
-            value = waiting.pop()
-            if value in self.values:
-                continue
-            self.values[value] = None
-            beside = self._beside(value)
-            if beside is None or len(self.values) > _MOST:
-                return False
-            waiting += beside
+        if not closed(source, self._beside, self.values, _MOST):
+            return False
         outputs = Counter(node.inputs[0] for node in self.exits if node.outputs[0].is_graph_output())
         return all(count == 1 for count in outputs.values())
 
@@ -233,7 +224,7 @@ class _Region:
 def _layout(constants: Constants, node: ir.Node) -> _Layout | None:
     """The layout of a node's result; None where it is not known, or axes are merged or split."""
     source, result = next(iter(node.inputs), None), node.outputs[0]
-    if node.domain or node.op_type not in REORDERING or source is None or source.shape is None or result.shape is None:
+    if node.domain or node.op_type not in REARRANGING or source is None or source.shape is None or result.shape is None:
         return None
     rank, axes = len(source.shape), len(result.shape)
     if node.op_type == "Transpose":

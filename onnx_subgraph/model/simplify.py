@@ -17,10 +17,11 @@ import onnx_ir as ir
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.kept_axes import keep_axes
-from onnx_subgraph.model.layouts import REORDERING, move_across
+from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape, values
 from onnx_subgraph.model.surgery import remove, replace, store, sweep
+from onnx_subgraph.operators.elementwise import REARRANGING
 
 LARGEST = 1024
 """A constant up to this size in bytes may be larger than the operands it is computed from."""
@@ -113,7 +114,7 @@ class _Pass:
                 return
         if node.op_type in ("Reshape", "Unsqueeze") and self._keep_axes(node):
             return
-        if node.op_type in REORDERING and (moved := move_across(self._constants, node)):
+        if node.op_type in REARRANGING and (moved := move_across(self._constants, node)):
             self._counts["passed"] += moved
             return
         if node.op_type == "Reshape":

@@ -1,6 +1,6 @@
 """Which operators are elementwise: each element of the result depends on one element of each operand, after broadcasting.
 
-ONNX's schemas do not record this, so the list is kept here.
+And which ones only rearrange. ONNX's schemas do not record either, so the lists are kept here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ Cast CastLike Identity
 """
 ELEMENTWISE = {"": frozenset(_STANDARD.split()), "com.microsoft": frozenset({"Gelu", "QuickGelu"})}
 """Domain → its elementwise operators."""
+REARRANGING = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that only rearrange the elements of their operand."""
 
 
 def is_elementwise(name: str, domain: str = "") -> bool:

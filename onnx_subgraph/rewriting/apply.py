@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.library import is_built_in
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.attributes import SINGLE
@@ -39,22 +40,7 @@ from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 
-_REARRANGING = frozenset(
-    (
-        "Reshape",
-        "Transpose",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Identity",
-        "Split",
-        "Expand",
-        "Cast",
-        "Shape",
-        "Gather",
-        "Concat",
-    )
-)
+_REARRANGING = REARRANGING | {"Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"}
 
 Admits = Callable[[Place], bool]
 Replaced = Mapping[ir.Value, ir.Value]

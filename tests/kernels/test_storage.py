@@ -168,6 +168,18 @@ def test_linear_equals_that_of_float32_rounded(library: Path, isa: str, storage:
 
 
 @storage
+def test_sums_of_many_rows_have_the_order_of_float32(library: Path, isa: str, storage: str) -> None:
+    """In another order, one element in some thousands is rounded to another number."""
+    if isa == "amx" or (isa == "avx512_bf16" and storage == "bfloat16"):
+        pytest.skip("pairs are multiplied at once")
+    w = rounded(drawn(0, 2100, 64), storage)
+    for seed in range(1, 13):
+        arrays = {"x": rounded(drawn(seed, 130, 2100), storage)}
+        found, wide = (run(arrays)[0] for run in both("Linear (x, w)", arrays, storage, library, isa, {"w": w}))
+        np.testing.assert_array_equal(found, rounded(wide, storage))
+
+
+@storage
 @pytest.mark.parametrize("rows", [1, 7, 30])
 def test_nan_and_infinity_propagate_as_in_float32(library: Path, isa: str, storage: str, rows: int) -> None:
     arrays = {"x": rounded(drawn(0, rows, 40), storage), "w": rounded(drawn(1, 40, 50), storage)}

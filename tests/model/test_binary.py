@@ -45,6 +45,12 @@ def test_a_mask_is_known_and_holds_zeros_and_ones(body: str) -> None:
     assert set(np.unique(session.run(["b"], feeds)[0])) <= {0, 1}
 
 
+def test_a_value_that_is_read_many_times_is_looked_at_once() -> None:
+    """3⁶⁰ paths lead to the mask."""
+    lines = [f"m{n} = Max(m{n - 1}, m{n - 1}, m{n - 1})" for n in range(1, 61)]
+    assert known(f"m0 = Cast<to = 1>(c) {' '.join(lines)} b = Identity(m60)")[0]
+
+
 @pytest.mark.parametrize(
     "body",
     [
