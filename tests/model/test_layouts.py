@@ -178,6 +178,14 @@ def test_an_output_keeps_its_layout() -> None:
     check_same(twice, written)
 
 
+def test_a_reader_that_changes_the_layout_in_another_way_is_left() -> None:
+    other = f"t = {TO_LAST}(x) r = Relu(t) y = {TO_FIRST}(r) o = Transpose<perm = [0, 2, 1, 3]>(r) z = Softmax(o)"
+    proto = parsed(other, outputs="float[A, B, C, D] y, float[E, F, G, I] z")
+    written = simplified(proto)
+    assert operators(written) == operators(proto)
+    check_same(proto, written)
+
+
 def test_one_element_keeps_its_axes_where_an_output_has_more() -> None:
     """It broadcasts in either layout, but what is computed from it alone has no other layout."""
     proto = parsed(
