@@ -75,7 +75,7 @@ class Facts:
 
     @property
     def is_binary(self) -> bool | None:
-        """Whether every element is 0 or 1: of a constant, or of what booleans and such constants are rearranged to."""
+        """Whether every element is 0 or 1, proved from constants and from how the value is computed; None where unknown."""
         return binary(self._constants, self._value)
 
     @property

@@ -27,7 +27,7 @@ _BATCH = re.compile(r"batch|^n$|^b$|^bs$", re.IGNORECASE)
 _IMAGE = re.compile(r"height|width|^h$|^w$|image|pixel", re.IGNORECASE)
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
 _COUNTED = re.compile(r"seq|len|token|time|frame|node|edge|atom|point", re.IGNORECASE)
-"""What the elements of a length are, which may be the first dimension: the nodes of a graph, and no batch."""
+"""A first dimension with such a name is a length, not a batch."""
 _PIECES = (512, 128, 256, 64)
 
 
