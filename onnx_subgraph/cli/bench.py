@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME=128",
     help="The size of a symbolic dimension. May be repeated. Default: one image or text of 128 tokens, or sizes "
-    "that the model takes.",
+    "that the model takes; small ones if a run with them takes more than a second.",
 )
 @click.option(
     "--shape", "shape", type=input_shape, multiple=True, metavar="INPUT=1x128", help="The shape of an input. May be repeated."

@@ -1,16 +1,17 @@
 """bench(): time models side by side, as ratios to the first one, with their spread.
 
 All models run in one process, in turn, on the same feeds. The sizes are the user's, or usual ones that the first model accepts:
-one image, or one text of 128 tokens. A run is timed as an application makes it.
+one image, or one text of 128 tokens, or small ones if a run with them is long. A run is timed as an application makes it.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,14 @@ from onnx_subgraph.paths import StrPath
 from onnx_subgraph.timing.memory import peak
 from onnx_subgraph.timing.profile import Profile, modules_of, node_times, profiled
 from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_runner, try_once
-from onnx_subgraph.timing.turns import Ratio, ratio, take_turns
+from onnx_subgraph.timing.turns import LONG, Ratio, ratio, take_turns
+from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
 from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, trials
 from onnx_subgraph.verification.sessions import Failure, check_providers, onnxruntime
-from onnx_subgraph.verification.sizes import USUAL, fixed_by, symbols
+from onnx_subgraph.verification.sizes import FIRST, USUAL, Likely, Sizes, fixed_by, symbols
 
 BUDGET = 10.0
 """The time for all runs together, in seconds."""
@@ -226,13 +228,7 @@ def _of(path: Path, runtimes: Sequence[str]) -> list[str]:
     return [runtime for runtime in runtimes if runtime not in idle] or ["onnxruntime"]
 
 
-def _timed(
-    one: _Entrant,
-    first: _Entrant,
-    seconds: Sequence[float],
-    of_first: Sequence[float],
-    run: _Run,
-) -> Timed:
+def _timed(one: _Entrant, first: _Entrant, seconds: Sequence[float], of_first: Sequence[float], run: _Run) -> Timed:
     """The result for an entrant after all runs."""
     if one.runner is None:
         return Timed(one.model, one.runtime, problem=one.problem)
@@ -263,11 +259,18 @@ def _feeds(model: ir.Model, runner: Runner, options: BenchOptions) -> tuple[Feed
         raise UsageError(f"--dim names {unknown[0]}, which is no dimension of the model's inputs", hint=hint)
     chosen = {**fixed_by(inputs, options.shapes), **options.sizes}
     refusals = Refusals(model, frozenset(chosen))
-    tried = ({**sizes, **options.sizes} for sizes in refusals.guided(trials(model, options.shapes, USUAL)))
+
+    def tried(likely: Likely) -> Iterator[Sizes]:
+        return ({**sizes, **options.sizes} for sizes in refusals.guided(trials(model, options.shapes, likely)))
+
     if runner.session is None:
-        sizes = next(tried)
+        sizes = next(tried(USUAL))
         return draw_feeds(model, sizes, options.seed), sizes
-    case = first_that_runs(model, runner.session, tried, refusals, options.seed)
+    if known.keys() - chosen.keys():  # usual sizes could take minutes for a run
+        small = first_that_runs(model, runner.session, islice(tried(FIRST), 1), refusals, options.seed)
+        if isinstance(small, Case) and small.seconds > LONG:
+            return small.feeds, small.sizes
+    case = first_that_runs(model, runner.session, tried(USUAL), refusals, options.seed)
     if isinstance(case, Failure):
         raise UsageError(case.message)
     return case.feeds, case.sizes

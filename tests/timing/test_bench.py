@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,15 @@ def test_all_run_on_the_same_feeds_and_a_difference_is_reported(tmp_path: Path) 
 )
 def test_sizes_are_typical_or_given(options: dict[str, object], sizes: dict[str, int], tmp_path: Path) -> None:
     assert bench([adding(tmp_path / "a.onnx", 1.0)], BenchOptions(budget=0.0, memory=False, **options)).sizes == sizes  # type: ignore[arg-type]
+
+
+def test_a_model_with_long_runs_gets_small_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 128 tokens, a text-to-speech model would run for minutes."""
+    monkeypatch.setattr(sys.modules["onnx_subgraph.timing.bench"], "LONG", 0.0)
+    model = adding(tmp_path / "a.onnx", 1.0)
+    assert bench([model], QUICK).sizes == {"batch": 2, "seq": 7}
+    assert bench([model], BenchOptions(budget=0.0, memory=False, sizes={"seq": 9})).sizes == {"batch": 2, "seq": 9}
+    assert bench([model], BenchOptions(budget=0.0, memory=False, shapes={"x": (1, 128)})).sizes == {"batch": 1, "seq": 128}
 
 
 def test_if_a_model_refuses_sizes_the_largest_valid_ones_are_used(tmp_path: Path) -> None:

@@ -31,14 +31,22 @@ class Bench:
 
 def test_the_second_run_of_a_turn_counts() -> None:
     bench = Bench()
-    ways = {name: bench.way(name, seconds) for name, seconds in (("a", 1.0), ("b", 2.0), ("c", 4.0))}
+    ways = {name: bench.way(name, seconds) for name, seconds in (("a", 1 / 1024), ("b", 2 / 1024), ("c", 4 / 1024))}
     times = take_turns(ways, 0.0, lambda: bench.now)
     assert bench.ran[::2] == bench.ran[1::2], "a way does not run twice in its turn"
     turns = [bench.ran[i : i + 6 : 2] for i in range(0, len(bench.ran), 6)]
     assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
     assert {name: len(found) for name, found in times.items()} == dict.fromkeys("abc", 2 * BLOCKS)
-    assert set(times["a"]) == {1.0} and set(times["c"]) == {4.0}, "a cold run was counted"
+    assert set(times["a"]) == {1 / 1024} and set(times["c"]) == {4 / 1024}, "a cold run was counted"
     assert ratio(times["c"], times["b"]).ratio == 2.0
+
+
+def test_long_runs_are_neither_repeated_nor_many() -> None:
+    """A model that takes minutes a run is timed five times, not twenty."""
+    bench = Bench()
+    times = take_turns({name: bench.way(name, 60.0) for name in "ab"}, 0.0, lambda: bench.now)
+    assert {name: len(found) for name, found in times.items()} == dict.fromkeys("ab", BLOCKS)
+    assert len(bench.ran) == 2 * BLOCKS
 
 
 def test_no_position_in_the_order_is_an_advantage() -> None:
