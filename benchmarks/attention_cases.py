@@ -87,7 +87,7 @@ STANDARD = tuple(
 """The operator of the ONNX standard instead of com.microsoft's."""
 
 SINK = Case(
-    ("self-attention-sink",),
+    ("multi-head-attention",),
     f"""({QKV}, $T[1,1,$s,$s] mask, $T[1,$N,1,1] sink) => ($T[$b,$s,$H] y) <int64[4] heads = {{0, 0, $N, 64}},
         int64[3] joined = {{0, 0, $H}}, float e = {{8.0}}, int64[1] one = {{1}}, int64[1] zero = {{0}},
         int64[1] last = {{-1}}> {{ {BY_HEADS} {EAGER} scores = Add(u, mask) rows = Shape <start = 0, end = 3> (u)

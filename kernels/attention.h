@@ -267,8 +267,11 @@ static void attend_all(const Block *b, int64_t row, int rows) {
     const Attention *a = b->a;
     score(b, row, rows, a->keys, scores);
     float most[FEW_ROWS], totals[FEW_ROWS];
-    for (int i = 0; i < rows; i++) most[i] = mask_row(b, row + i, 0, a->keys, scores + i * STRIDE);
-    for (int i = 0; i < rows; i++) totals[i] = sum_of(weigh(a->keys, most[i] == -INFINITY ? 0.0f : most[i], scores + i * STRIDE));
+    for (int i = 0; i < rows; i++) {
+        most[i] = mask_row(b, row + i, 0, a->keys, scores + i * STRIDE);
+        weigh_row(b, row + i, a->keys, most[i], scores + i * STRIDE);
+        totals[i] = b->totals[row + i];
+    }
     if (b->pairs) round_weights(rows, a->keys, scores, rounded);
     for (int64_t start = 0; start < b->width; start += PANEL) {
         gather(b, rows, scores, rounded, start, a->keys, sums);
@@ -348,7 +351,8 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
     const int64_t query = head_at(a->query_step, batch, head) + row * a->query_step[2];
     b.query = lines_of(a->storage, a->query, query, a->query_step[2], rows, a->size, wide_query);
     if (!b.single) memset(b.sums, 0, (size_t)(rows * width) * sizeof(float));
-    for (int64_t i = 0; i < rows; i++) b.largest[i] = -INFINITY, b.totals[i] = 0.0f;
+    const float sink = a->sink ? load_one(a->storage, a->sink, head) : -INFINITY;
+    for (int64_t i = 0; i < rows; i++) b.largest[i] = sink, b.totals[i] = sink > -INFINITY ? 1.0f : 0.0f;
     if (b.pairs) tiles_on();
     for (int64_t first = 0; first < a->keys; first += KEYS) {
         const int64_t count = a->keys - first < KEYS ? a->keys - first : KEYS;

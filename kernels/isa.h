@@ -57,10 +57,10 @@ typedef struct {
     bool interleaved;                                        /* a pair is two neighbours; else an element and the one half a row further */
 } Rotary;
 
-/* softmax(scale * query keyᵀ + mask) value of each head. Steps are in elements, from one batch element, head or position to the next. */
+/* softmax(scale * query keyᵀ + mask) value of each head. The sink is one more score of each row, without a value. Steps are in elements, from one batch element, head or position to the next. */
 typedef struct {
     Storage storage;
-    const void *query, *key, *value, *mask; /* mask may be NULL */
+    const void *query, *key, *value, *mask, *sink; /* sink: [heads]; mask and sink may be NULL */
     void *y;
     int64_t batch, heads, repeats, length, keys, size, value_size;
     int64_t query_step[3], key_step[3], value_step[3], y_step[3]; /* batch, head, position */

@@ -1,4 +1,4 @@
-/* Attention(query, key, value, mask?), as docs/operators.md defines it: softmax(scale * query keyᵀ + mask) value of each head.
+/* Attention(query, key, value, mask?, sink?), as docs/operators.md defines it: softmax(scale * query keyᵀ + mask) value of each head.
 
    query: [batch, heads, length, size]; key: [batch, groups, keys, size]; value: [batch, groups, keys, value_size]. Each may instead have the
    heads in its last axis, [batch, length, heads * size]. The result has the layout of the query. */
@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { QUERY, KEY, VALUE, MASK };
+enum { QUERY, KEY, VALUE, MASK, SINK };
 
 typedef struct {
     Kernel kernel;
@@ -71,6 +71,13 @@ static OrtStatus *read_mask(const Kernel *kernel, const Tensor *mask, const int6
     return fits ? NULL : failed(kernel, "mask is %s, and must broadcast to %s", shape_of(mask), shape_text(sizes, 4));
 }
 
+/* The sink is [1, heads, 1, 1]. */
+static OrtStatus *check_sink(const Kernel *kernel, const Tensor *sink, int64_t heads) {
+    const int64_t *sizes = sink->sizes;
+    if (!sink->data || (sink->axes == 4 && sizes[0] == 1 && sizes[1] == heads && sizes[2] == 1 && sizes[3] == 1)) return NULL;
+    return failed(kernel, "sink is %s, and must be [1, %lld, 1, 1]", shape_of(sink), (long long)heads);
+}
+
 static OrtStatus *read_all(const AttentionKernel *self, const Tensor *in, Attention *a) {
     const Kernel *kernel = &self->kernel;
     ByHeads query, key, value;
@@ -87,10 +94,12 @@ static OrtStatus *read_all(const AttentionKernel *self, const Tensor *in, Attent
                       shape_of(in + VALUE));
     *a = (Attention){
         .storage = kernel->storage, .query = in[QUERY].data, .key = in[KEY].data, .value = in[VALUE].data, .mask = in[MASK].data,
+        .sink = in[SINK].data,
         .batch = query.batch, .heads = query.heads, .repeats = self->repeats, .length = query.length, .keys = key.length,
         .size = query.size, .value_size = value.size, .scale = self->scale, .cap = self->cap, .guarded = self->guarded,
         .rounds = self->numerics == BF16,
     };
+    TRY(check_sink(kernel, in + SINK, a->heads));
     memcpy(a->query_step, query.step, sizeof query.step);
     memcpy(a->key_step, key.step, sizeof key.step);
     memcpy(a->value_step, value.step, sizeof value.step);
@@ -193,9 +202,9 @@ static OrtStatus *compute(const Kernel *kernel, OrtKernelContext *context) {
 
 const Kind ATTENTION = {
     .name = "Attention",
-    .inputs = {"query", "key", "value", "mask"},
+    .inputs = {"query", "key", "value", "mask", "sink"},
     .required = 3,
-    .most = 4,
+    .most = 5,
     .outputs = 1,
     .bytes = sizeof(AttentionKernel),
     .create = create,

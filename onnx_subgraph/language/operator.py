@@ -34,13 +34,13 @@ Definitions = tuple[tuple[str, Expression], ...]
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """The lines that replace a canonical operator. without: arguments that it does not support.
+    """The lines that replace a canonical operator, for matches with all arguments of `needs` and none of `without`.
 
-    It is not used for formulas with such an input, and with such an attribute only where the match lacks it. file: the lowering's
-    file, "" for the operator's own.
+    file: the lowering's file, "" for the operator's own.
     """
 
     block: Block
+    needs: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     file: str = ""
 
@@ -97,9 +97,8 @@ class Raised:
 
     def lowered(self, target: str) -> tuple[Block, ...]:
         """The replacements for a target: the formula's lines, with a lowering in place of the operator."""
-        lowerings = self.operator.lowerings.get(target, ())
-        inputs = frozenset(self.operator.inputs).intersection(self.arguments)
-        return tuple(map(self._expanded, (one for one in lowerings if one.without.isdisjoint(inputs))))
+        possible = (one for one in self.operator.lowerings.get(target, ()) if one.needs <= self.arguments.keys())
+        return tuple(map(self._expanded, possible))
 
     def _expanded(self, lowering: Lowering) -> Block:
         operator, block = self.operator, lowering.block
@@ -107,6 +106,7 @@ class Raised:
         names = {name: operator.prefix + name for name in (*operator.inputs, *operator.attributes, *dict(operator.let))}
         names |= {name: operator.prefix + name for name in block.names} | results
         used = {term.name for line in block for term in walk(line.term) if isinstance(term, Variable)}
+        used |= (lowering.needs | lowering.without) & self.arguments.keys()
         inputs = (
             Assignment((names[name],), self.arguments.get(name, Omitted(self.call.span)), self.call.span)
             for name in operator.inputs
@@ -116,8 +116,8 @@ class Raised:
             Assignment(tuple(names.get(n, n) for n in line.names), _renamed(line.term, names, operator.prefix), line.span)
             for line in block
         )
-        absent = frozenset(operator.prefix + name for name in lowering.without & operator.attributes.keys())
-        return Block((*self.before, *inputs, *lines, *self.after), absent, lowering.file)
+        present, absent = (frozenset(operator.prefix + name for name in some) for some in (lowering.needs, lowering.without))
+        return Block((*self.before, *inputs, *lines, *self.after), present, absent, lowering.file)
 
 
 def read_raised(block: Block, known: Mapping[str, CanonicalOperator]) -> Raised:

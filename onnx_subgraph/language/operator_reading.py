@@ -154,14 +154,19 @@ def _lowerings(data: Data, target: str, arguments: Collection[str]) -> tuple[Low
 def _lowering(data: Data, target: str, arguments: Collection[str]) -> Lowering:
     if not isinstance(data, Fields):
         return Lowering(read_block(data, target))
-    check_keys(data, ("without", "lines"), "a lowering")
-    names = data.get("without")
-    items = names.items if isinstance(names, Items) else () if names is None else (names,)
-    for name in (read_text_of(item, "without") for item in items):
+    check_keys(data, ("with", "without", "lines"), "a lowering")
+    needs, without = (_named(data.get(key), key, arguments) for key in ("with", "without"))
+    return Lowering(read_block(required(data, "lines"), target), needs, without)
+
+
+def _named(data: Data | None, key: str, arguments: Collection[str]) -> frozenset[str]:
+    """The arguments that a lowering names, one or a list."""
+    items = data.items if isinstance(data, Items) else () if data is None else (data,)
+    names = [read_text_of(item, key) for item in items]
+    for name in names:
         if name.text not in arguments:
             raise PatternError(f"`{name.text}` is not an argument", span=name.span, hint=spelling.hint(name.text, arguments))
-    without = frozenset(read_text_of(item, "without").text for item in items)
-    return Lowering(read_block(required(data, "lines"), target), without)
+    return frozenset(name.text for name in names)
 
 
 def _check(operator: CanonicalOperator) -> None:

@@ -194,11 +194,12 @@ class Assignment:
 class Block:
     """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used.
 
-    without: names that must be absent in the match for this replacement. lowering: the file of a lowering, which comes before the
-    operator's own ones; "" where there is none. conditions: what its Conditional terms ask, by its text.
+    needs, without: names that must be present, and absent, in the match for this replacement. lowering: the file of a lowering,
+    which comes before the operator's own ones; "" where there is none. conditions: what its Conditional terms ask, by its text.
     """
 
     assignments: tuple[Assignment, ...]
+    needs: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     lowering: str = ""
     conditions: tuple[tuple[str, Expression], ...] = field(default=(), compare=False)

@@ -26,6 +26,7 @@ PROBED_CONSTANT_BYTES = 256
 _ANONYMOUS = re.compile(r"\b_d\d+\b")
 """The name that shape inference gives an unknown dimension; it also occurs inside a maximum."""
 _MULTI_HEAD, _OURS = "com.microsoft.MultiHeadAttention", f"{OWN_DOMAIN}.Attention"
+_GROUP_QUERY = "com.microsoft.GroupQueryAttention"
 _PREFER = "ask for it all the same: --prefer fusion"
 
 
@@ -128,6 +129,8 @@ def check_operands(fragment: Fragment, *, has_kernel: bool) -> None:
     for node in fragment.nodes:
         if operator_of(node) in ("Attention", _MULTI_HEAD) or (has_kernel and operator_of(node) == _OURS):
             _check_broadcast(node)
+        elif operator_of(node) == _GROUP_QUERY:
+            _check_self_attention(node)
 
 
 def _check_attributes(fragment: Fragment) -> None:
@@ -146,6 +149,17 @@ def _floats(attribute: ir.Attr) -> Sequence[float]:
     if attribute.type == ir.AttributeType.FLOAT:
         return (attribute.value,)
     return attribute.value if attribute.type == ir.AttributeType.FLOATS else ()
+
+
+def _check_self_attention(node: ir.Node) -> None:
+    """Refuse what GroupQueryAttention can't take: a batch, length or size that is not the same for all operands, or not by 8."""
+    query, *others = ((None,) * 3 if value is None or value.shape is None else tuple(value.shape) for value in node.inputs[:3])
+    heads, groups = (node.attributes.get_int(name, 0) for name in ("num_heads", "kv_num_heads"))
+    size = query[2] // heads if isinstance(query[2], int) else 0
+    if any(None in shape or shape != (*query[:2], size * groups) for shape in others):
+        raise Refused(f"{operator_of(node)} takes queries and keys of one batch, length and size, and here they may differ")
+    if size % 8:
+        raise Refused(f"{operator_of(node)} takes sizes that are multiples of 8, and this one is {size}")
 
 
 def _check_broadcast(node: ir.Node) -> None:
@@ -228,8 +242,9 @@ def _check_slower(
 
 
 def check_instead(match: Match, body: Fragment, costs: Costs | None, loadability: Sequence[Loadability]) -> None:
-    """Check a body that replaces a definition: it must load, must not be inlined again, and must not be measured slower."""
+    """Check a body that replaces a definition: it must load, take its operands, not be inlined again, and not be measured slower."""
     check_loads(body, loadability)
+    check_operands(body, has_kernel=False)
     check_kernels(match, body, loadability)
     if costs is not None:
         _check_slower(match, body, costs, loadability)

@@ -10,7 +10,7 @@ read all of them. So a kernel for the operator can rely on them. Different defin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 
 import onnx_ir as ir
@@ -194,10 +194,10 @@ def _call_raised(
     fragment.provides.update((n, emitter.value_of(n)) for n in names)
 
 
-def _instead(operator: CanonicalOperator, present: Collection[str]) -> list[Block]:
+def _instead(operator: CanonicalOperator, present: Set[str]) -> list[Block]:
     """The operator's lowerings for onnxruntime that accept these inputs and attributes."""
     lowerings = (one for target in WRITTEN for one in operator.lowerings.get(target, ()))
-    return [one.block for one in lowerings if one.without.isdisjoint(present)]
+    return [one.block for one in lowerings if one.needs <= present and one.without.isdisjoint(present)]
 
 
 def _written(body: Callable[[Block, Check], Emitter], blocks: Iterable[Block], check: Check | None) -> Iterator[Emitter]:

@@ -32,7 +32,7 @@ from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.order import place
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.refused import Refused, Unloadable
+from onnx_subgraph.rewriting.refused import Refused, Unfit, Unloadable
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
 MICROSOFT = "com.microsoft"
@@ -91,7 +91,8 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
                     _plan(match, block, site, is_fallback=is_fallback, has_kernel=target == "native" and block is None)
                 )
             except Refused as refused:
-                refusals.append(_unless_inlined(refused, match, site.loadability) if is_fallback else refused)
+                if not isinstance(refused, Unfit):
+                    refusals.append(_unless_inlined(refused, match, site.loadability) if is_fallback else refused)
                 if block is not None and block.lowering:
                     of_lowerings.setdefault(block.lowering, refused)
             except OnnxSubgraphError:
@@ -283,8 +284,12 @@ def _fragment(match: Match, block: Block | None, needed: Collection[str], site: 
         instead = partial(checks.check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
         function.call(match, fragment, lookup, definitions, loads, instead)
         return fragment
-    emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed)
+    asked = block.needs | block.without
+    emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed or n in asked)
     emitter.block(block)
+    present = {n for n in asked if emitter.results.get(n, match.bindings.get(n)) is not None}
+    if unfit := sorted(block.needs - present) or sorted(block.without & present):
+        raise Unfit(f"the replacement {'needs' if unfit[0] in block.needs else 'can not take'} {unfit[0]}")
     fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
     return fragment
 

@@ -22,5 +22,9 @@ class Absent(Refused):
     """A value that the replacement needs is absent in this match."""
 
 
+class Unfit(Refused):
+    """The replacement is for matches with other arguments."""
+
+
 class Unloadable(Refused):
     """A provider does not load the replacement."""

@@ -113,15 +113,15 @@ static void check_attention(const Isa *isa, Storage storage, int64_t length, int
                             bool rounds) {
     enum { HEADS = 4, REPEATS = 2 };
     float *query = tensor(HEADS * length * size), *key = tensor(HEADS / REPEATS * keys * size), *value = tensor(HEADS / REPEATS * keys * wide);
-    float *mask = masked ? tensor(length * (spread ? 1 : keys)) : NULL, *y = tensor(HEADS * length * wide);
+    float *sink = tensor(HEADS), *mask = masked ? tensor(length * (spread ? 1 : keys)) : NULL, *y = tensor(HEADS * length * wide);
     void *all[] = {
         stored(isa, storage, query, HEADS * length * size), stored(isa, storage, key, HEADS / REPEATS * keys * size),
         stored(isa, storage, value, HEADS / REPEATS * keys * wide), masked ? stored(isa, storage, mask, length * (spread ? 1 : keys)) : NULL,
-        stored(isa, storage, y, HEADS * length * wide),
+        stored(isa, storage, y, HEADS * length * wide), masked ? stored(isa, storage, sink, HEADS) : NULL,
     };
     const Attention a = {
-        .storage = storage, .query = all[0], .key = all[1], .value = all[2], .mask = all[3], .y = all[4], .batch = 1, .heads = HEADS, .repeats = REPEATS,
-        .length = length, .keys = keys, .size = size, .value_size = wide, .query_step = {0, size, HEADS * size},
+        .storage = storage, .query = all[0], .key = all[1], .value = all[2], .mask = all[3], .sink = all[5], .y = all[4], .batch = 1, .heads = HEADS,
+        .repeats = REPEATS, .length = length, .keys = keys, .size = size, .value_size = wide, .query_step = {0, size, HEADS * size},
         .key_step = {0, keys * size, size}, .value_step = {0, keys * wide, wide}, .y_step = {0, length * wide, wide},
         .mask_step = {0, 0, spread ? 1 : keys, spread ? 0 : 1}, .scale = 0.3f, .cap = masked ? 0.0f : 5.0f,
         .rounds = rounds,
@@ -131,7 +131,7 @@ static void check_attention(const Isa *isa, Storage storage, int64_t length, int
     isa->widen(storage, all[4], y, HEADS * length * wide);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     for (int64_t i = 0; i < HEADS * length * wide; i++) near_to("attention", isa, y[i], 0.0, rounds ? 1.02 : 1.001); /* means of numbers between -1 and 1 */
-    free(query), free(key), free(value), free(mask), free(y), free(scratch);
+    free(query), free(key), free(value), free(mask), free(sink), free(y), free(scratch);
     calls++;
 }
 

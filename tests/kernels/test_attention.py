@@ -14,9 +14,15 @@ from tests.kernels.conftest import drawn, node, opened
 
 
 def truth(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, mask: np.ndarray | float, scale: float, cap: float
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    mask: np.ndarray | float,
+    scale: float,
+    cap: float,
+    sink: np.ndarray | float = -np.inf,
 ) -> np.ndarray:
-    """The definition in float64. Operands are [batch, heads, length, size]."""
+    """The definition in float64. Operands are [batch, heads, length, size], and the sink is [1, heads, 1, 1]."""
     repeats = query.shape[1] // max(1, key.shape[1])
     q, k, v = query.astype(np.float64), *(np.repeat(a.astype(np.float64), repeats, axis=1) for a in (key, value))
     scores = scale * (q @ k.swapaxes(-1, -2))
@@ -24,8 +30,9 @@ def truth(
     if scores.shape[-1] == 0:
         return np.zeros((*q.shape[:3], v.shape[3]))
     with np.errstate(invalid="ignore"):
-        e = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return (e / e.sum(axis=-1, keepdims=True)) @ v
+        largest = np.maximum(scores.max(axis=-1, keepdims=True), sink)
+        e = np.exp(scores - largest)
+        return (e / (e.sum(axis=-1, keepdims=True) + np.exp(sink - largest))) @ v
 
 
 def behind(x: np.ndarray) -> np.ndarray:
@@ -43,11 +50,11 @@ def test_attention_is_its_definition(library: Path, isa: str) -> None:
     @settings(max_examples=60)
     @given(
         *(st.integers(0, 2), st.integers(1, 2), st.integers(1, 3), lengths, keys, sizes, values, mask_axes),
-        *(st.sampled_from([0.0, 0.7]), st.tuples(st.booleans(), st.booleans(), st.booleans()), st.integers(0, 9)),
+        *(st.sampled_from([0.0, 0.7]), st.booleans(), st.tuples(st.booleans(), st.booleans(), st.booleans()), st.integers(0, 9)),
     )
     def holds(
         batch: int, groups: int, repeats: int, length: int, count: int, size: int, wide: int,
-        axes: list[bool] | None, cap: float, apart: tuple[bool, bool, bool], seed: int,
+        axes: list[bool] | None, cap: float, sunk: bool, apart: tuple[bool, bool, bool], seed: int,
     ) -> None:  # fmt: skip
         heads = groups * repeats
         query, key = drawn(seed, batch, heads, length, size), drawn(seed + 1, batch, groups, count, size)
@@ -61,9 +68,12 @@ def test_attention_is_its_definition(library: Path, isa: str) -> None:
             mask = arrays["mask"] = drawn(
                 seed + 3, *(size if kept else 1 for size, kept in zip(full, axes, strict=True)), high=4.0
             )
-        call = f"Attention <scale = 0.4, softcap = {cap}, heads = {heads}, repeats = {repeats}> ({', '.join(arrays)})"
+        sink = -np.inf if not sunk else drawn(seed + 4, 1, heads, 1, 1, high=4.0)
+        arrays |= {"sink": sink} if sunk else {}
+        names = ", ".join(name if name in arrays else "" for name in ("query", "key", "value", "mask", "sink")).rstrip(", ")
+        call = f"Attention <scale = 0.4, softcap = {cap}, heads = {heads}, repeats = {repeats}> ({names})"
         (result,) = opened(node(call, arrays), library, isa)(arrays)
-        expected = truth(query, key, value, mask, 0.4, cap)
+        expected = truth(query, key, value, mask, 0.4, cap, sink)
         np.testing.assert_allclose(result, expected if apart[0] else behind(expected), rtol=0, atol=3e-6)
 
     holds()
@@ -84,6 +94,17 @@ def test_masked_keys_have_no_weight_and_a_fully_masked_row_is_nan_or_zero(librar
     expected = truth(query, key, value, mask, 0.25, 0.0)
     assert np.isnan(expected[:, :, 1]).all()
     np.testing.assert_allclose(result, np.nan_to_num(expected) if guarded else expected, rtol=0, atol=1e-6)
+
+
+def test_a_sink_takes_the_weight_of_a_fully_masked_row(library: Path, isa: str) -> None:
+    for count in (9, 300):
+        query, key, value = drawn(0, 1, 2, 9, 16), drawn(1, 1, 2, count, 16), drawn(2, 1, 2, count, 24)
+        mask, sink = np.zeros((9, count), np.float32), np.array([-80.0, 80.0], np.float32).reshape(1, 2, 1, 1)
+        mask[1], mask[2] = -np.inf, np.finfo(np.float32).min
+        arrays = {"query": query, "key": key, "value": value, "mask": mask, "sink": sink}
+        (result,) = opened(node("Attention <scale = 0.25> (query, key, value, mask, sink)", arrays), library, isa)(arrays)
+        assert not result[:, :, 1:3].any()
+        np.testing.assert_allclose(result, truth(query, key, value, mask, 0.25, 0.0, sink), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
@@ -131,6 +152,11 @@ SHAPES: dict[str, tuple[str, tuple[tuple[int, ...], ...], str]] = {
         ((1, 2, 4, 8), (1, 2, 5, 8), (1, 2, 5, 8), (4, 4)),
         "mask is [4, 4], and must broadcast to [1, 2, 4, 5]",
     ),
+    "another sink": (
+        "",
+        ((1, 2, 4, 8), (1, 2, 5, 8), (1, 2, 5, 8), (4, 5), (2,)),
+        "sink is [2], and must be [1, 2, 1, 1]",
+    ),
     "five axes": ("", ((1, 2, 4, 8), (1, 2, 5, 8), (1, 2, 5, 8), (1, 1, 1, 1, 1)), "mask is [1, 1, 1, 1, 1], and must broadcast"),
 }
 
@@ -138,7 +164,7 @@ SHAPES: dict[str, tuple[str, tuple[tuple[int, ...], ...], str]] = {
 @pytest.mark.parametrize("case", SHAPES)
 def test_wrong_shapes_are_errors(library: Path, case: str) -> None:
     attributes, shapes, message = SHAPES[case]
-    names = ("query", "key", "value", "mask")
+    names = ("query", "key", "value", "mask", "sink")
     arrays = {name: np.zeros(shape, np.float32) for name, shape in zip(names, shapes, strict=False)}
     run = opened(node(f"Attention <scale = 1.0{attributes}> ({', '.join(arrays)})", arrays), library)
     with pytest.raises(Exception, match="INVALID_ARGUMENT") as error:

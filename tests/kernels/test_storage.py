@@ -199,7 +199,7 @@ def test_attention_equals_that_of_float32_rounded(library: Path, isa: str, stora
         st.sampled_from([0, 1, 5, 64, 257, 600]),
         st.sampled_from([1, 7, 16, 64, 300]),
         st.sampled_from([1, 9, 32, 70]),
-        st.sampled_from(["none", "every", "keys", "rows"]),
+        st.sampled_from(["none", "every", "keys", "rows", "sink"]),
         st.booleans(),
     )
     def holds(length: int, keys: int, size: int, wide: int, mask: str, behind: bool) -> None:
@@ -207,6 +207,7 @@ def test_attention_equals_that_of_float32_rounded(library: Path, isa: str, stora
         shapes = {"query": (1, 4, length, size), "key": (1, 2, keys, size), "value": (1, 2, keys, wide)}
         if behind:
             shapes = {"query": (1, length, 4 * size), "key": (1, keys, 2 * size), "value": (1, keys, 2 * wide)}
+        shapes |= {"mask": (1,), "sink": (1, 4, 1, 1)} if mask == "sink" else {}
         shapes |= {"mask": masks[mask]} if mask in masks else {}
         arrays = {n: rounded(drawn(i, *s, high=2.0), storage) for i, (n, s) in enumerate(shapes.items())}
         call = f"Attention <scale = 0.3, heads = 4, repeats = 2> ({', '.join(arrays)})"

@@ -88,8 +88,16 @@ def test_a_replacement_in_the_formula_overrides_the_lowering() -> None:
 
 def test_a_lowering_is_left_out_if_it_can_not_take_an_argument() -> None:
     shifted = FORMULA.replace("y = x * Sigmoid(k * x)", "y = x * Sigmoid(k * x) + z").replace("Swish(x,", "Swish(x, z,")
-    (block,) = formula(shifted.replace('"float32[2, 8]"', '"float32[2, 8]", z: "float32[2, 8]"')).blocks("onnxruntime")
-    assert "swish_shift = z" in str(block)
+    first, second = formula(shifted.replace('"float32[2, 8]"', '"float32[2, 8]", z: "float32[2, 8]"')).blocks("onnxruntime")
+    assert "swish_shift" in first.without and "swish_shift = z" in str(second)
+
+
+def test_a_lowering_is_left_out_if_it_needs_an_argument_that_is_not_given() -> None:
+    text = SWISH.replace("  - |\n    q = com", "  - with: shift\n    lines: |\n      q = com").replace(
+        "    y = factor", "      y = factor"
+    )
+    (block,) = parse_pattern(FORMULA, "patterns/group/wide_swish.yaml", {"Swish": operator(text)}).blocks("onnxruntime")
+    assert "QuickGelu(swish_x, alpha=swish_alpha)" in str(block) and "swish_q" not in str(block)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +132,7 @@ def test_a_mistake_in_raises_is_shown_at_its_place(written: str, instead: str, s
         ("y = factor * q + shift", "y = factor * q + shaft", "`shaft` has no meaning here"),
         ("y = com.microsoft.QuickGelu", "z = com.microsoft.QuickGelu", "the lines don't give `y`"),
         ("without: [shift", "without: [shaft", "`shaft` is not an argument"),
+        ("without: [shift, twice]", "with: shaft", "`shaft` is not an argument"),
         ("lines: y", "line: y", "`line` is not a key of a lowering"),
         ('  shift?: "[…]"', '  Shift: "[…]"', "`Shift` is not a name"),
     ],

@@ -66,6 +66,21 @@ def test_attention_with_sinks_becomes_one_operator(
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
 
 
+@pytest.mark.parametrize("target", ["onnxruntime", "standard", "native"])
+@pytest.mark.parametrize("name", SINKS)
+def test_scores_may_be_masked_and_capped_in_any_way(name: str, target: str, library: Library, tmp_path: Path) -> None:
+    """By Where, under the bound c · tanh(scores / c), as in a formula without a sink."""
+    path = saved(tmp_path, SINKS[name])
+    masked = """slow = Div(scaled, cap) bent = Tanh(slow) capped = Mul(bent, cap)
+  hidden = Cast <to = 9> (mask) scores = Where(hidden, low, capped)"""
+    text = MODEL.format(sunk=SINKS[name], keys="s", size=8).replace("scores = Add(scaled, mask)", masked)
+    text = text.replace("float half = {0.5}", "float half = {0.5}, float cap = {8}, float low = {-3.4028234663852886e38}")
+    onnx.save(onnx.parser.parse_model(text), path)
+    result = fuse(path, None, library, Options(dry_run=True, target=target))
+    assert [one.pattern for one in result.rewrites] == ["multi-head-attention"], result.near_misses
+    assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+
+
 @pytest.mark.parametrize("keys", ["s", "t"])
 @pytest.mark.parametrize("name", SINKS)
 def test_the_sink_takes_all_weight_of_a_row_that_is_masked(name: str, keys: str, library: Library, tmp_path: Path) -> None:
