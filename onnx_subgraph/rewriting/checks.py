@@ -242,7 +242,7 @@ def _check_slower(
 
 
 def check_instead(match: Match, body: Fragment, costs: Costs | None, loadability: Sequence[Loadability]) -> None:
-    """Check a body that replaces a definition: it must load, take its operands, not be inlined again, and not be measured slower."""
+    """Check a body that replaces a definition: it must load, take its operands, not be inlined, and not be measured slower."""
     check_loads(body, loadability)
     check_operands(body, has_kernel=False)
     check_kernels(match, body, loadability)
