@@ -62,7 +62,8 @@ class Proof:
 def prove(pattern: Pattern, tell: Progress = lambda _: None, *, pairs: bool = True) -> Proof:
     """The proof of a pattern on the CPU execution provider. tell: called with the number of models tried so far.
 
-    pairs: whether every pair of alternatives occurs in some model, or just every single alternative.
+    pairs: whether every pair of alternatives occurs in some model, and every mutant is fused for every target; else every single
+    alternative occurs, and each mutant is fused for one of the targets, in turn.
     """
     return _Proof(pattern, tell, pairs).run()
 
@@ -205,7 +206,9 @@ class _Proof:
         self.count()
         exact: Exact | None = None
         inferred = _inferred(mutant.proto)
-        for target in self.pattern.targets:
+        targets = self.pattern.targets
+        first = 0 if self.pairs else self.cases % len(targets)
+        for target in (*targets[first:], *targets[:first]):
             fused = self.fuse(inferred, target, mutant.change)
             if fused is None or not fused.matches:
                 return
@@ -218,6 +221,8 @@ class _Proof:
             if isinstance(exact.unfused, str):
                 return
             self.agrees("a mutant fuses and differs", exact, fused.model, f"{mutant.change}, {target}")
+            if not self.pairs:
+                return
 
     def keeps(self, case: Case) -> None:
         self.count()
