@@ -40,7 +40,12 @@ from tests.soundness.traps import AfterPlanting
 ROOT = Path(__file__).parents[2]
 
 
-@settings(max_examples=settings().max_examples // 5, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@settings(
+    max_examples=settings().max_examples // 5,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
 @given(st.integers(0, 2**32))
 def test_a_fused_random_graph_computes_the_same(seed: int) -> None:
     """To try more graphs, or to reduce a finding: benchmarks/soundness.py --seed SEED --graph 0."""
