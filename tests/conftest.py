@@ -1,8 +1,8 @@
 """Settings of the whole suite.
 
 Property tests have no deadline, because a slow machine does not break a law. Terminals are wide enough for the path of a
-temporary folder. Workers and the processes that tests start share compiled modules, even where the shell disables them: to compile the
-package takes each a second, and the tests, whose assertions pytest rewrites, four.
+temporary folder. Workers and the processes that tests start share compiled modules, even where the shell disables them: to
+compile takes each a second for the package, and four for the tests, whose assertions pytest rewrites.
 
 `--thorough` (`make test-thorough`) draws more examples and runs the slow tests: proofs of patterns with every pair of
 alternatives, and tests marked `thorough`. Without it, each law is still tested, on fewer models.
