@@ -210,8 +210,9 @@ class _Proof:
         exact: Exact | None = None
         inferred = _inferred(mutant.proto)
         targets = self.pattern.targets
-        first = 0 if self.pairs else self.cases % len(targets)
-        for target in (*targets[first:], *targets[:first]):
+        if not self.pairs:  # a definition has the pattern's own formula, so it shows the least
+            targets = tuple(sorted(Random(self.cases).sample(targets, len(targets)), key=lambda target: target == "function"))
+        for target in targets:
             fused = self.fuse(inferred, target, mutant.change)
             if fused is None or not fused.matches:
                 return
