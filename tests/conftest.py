@@ -1,8 +1,8 @@
 """Settings of the whole suite.
 
 Property tests have no deadline, because a slow machine does not break a law. Terminals are wide enough for the path of a
-temporary folder. Processes that tests start share compiled modules, even where the shell disables them: compiling the package
-takes each process a second.
+temporary folder. Workers and the processes that tests start share compiled modules, even where the shell disables them: to
+compile takes each a second for the package, and four for the tests, whose assertions pytest rewrites.
 
 `--thorough` (`make test-thorough`) draws more examples and runs the slow tests: proofs of patterns with every pair of
 alternatives, and tests marked `thorough`. Without it, each law is still tested, on fewer models.
@@ -11,6 +11,7 @@ alternatives, and tests marked `thorough`. Without it, each law is still tested,
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,7 @@ for name, examples in (("quick", 30), ("thorough", 200)):
 settings.load_profile("quick")
 os.environ["COLUMNS"] = "200"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,6 +12,8 @@ import runpy
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,14 +64,14 @@ def visit(folder: Path) -> dict[str, str]:
     return {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "ONNX_SUBGRAPH_CACHE": str(folder / ".cache")}
 
 
-def transcript(block: str, folder: Path) -> str:
+Shell = Callable[[str, dict[str, str]], str]
+"""Runs a command in an environment, and returns what it prints."""
+
+
+def transcript(block: str, folder: Path, shell: Shell) -> str:
     """The terminal's text after the commands of `block` are typed in a fresh checkout."""
     environment = visit(folder)
-    text = ""
-    for command in commands(block):
-        done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=folder, env=environment)
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-        text += f"$ {command}\n{done.stdout.rstrip()}\n"
+    text = "".join(f"$ {command}\n{shell(command, environment).rstrip()}\n" for command in commands(block))
     return text.replace(f"{ROOT}/", "")
 
 
@@ -79,15 +81,24 @@ def blocks(kind: re.Pattern[str]) -> list[str]:
 
 @pytest.mark.skipif(os.name != "posix", reason="the README's commands are for a POSIX shell")
 @pytest.mark.parametrize("block", blocks(CONSOLE), ids=lambda b: commands(b)[0])
-def test_a_console_block_gives_what_it_shows(block: str, tmp_path: Path) -> None:
-    assert stable(transcript(block, tmp_path)) == stable(block), "`python tests/test_readme.py` writes the output again"
+def test_a_console_block_gives_what_it_shows(
+    block: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.shell import typed
+
+    monkeypatch.setattr("onnx_subgraph.pipeline.BENCH_BUDGET", 0.0)  # times are not compared
+    shown = transcript(block, tmp_path, lambda command, environment: typed(command, tmp_path, environment, capfd))
+    assert stable(shown) == stable(block), "`python tests/test_readme.py` writes the output again"
 
 
 @pytest.mark.parametrize("block", blocks(PYTHON), ids=lambda b: b.split("import ")[1].split()[0])
-def test_the_python_runs(block: str, tmp_path: Path) -> None:
-    environment = visit(tmp_path)
-    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
+def test_the_python_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in visit(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "program.py"
+    program.write_text(block, encoding="utf-8")
+    runpy.run_path(str(program), run_name="__main__")
 
 
 @pytest.mark.parametrize("block", blocks(PATTERN), ids=lambda block: block.partition("\n")[0].split("/")[-1].split(".")[0])
@@ -170,7 +181,12 @@ def write_again() -> None:
 
     def current(block: re.Match[str]) -> str:
         with tempfile.TemporaryDirectory() as folder:
-            return transcript(block.group(), Path(folder))
+
+            def shell(command: str, environment: dict[str, str]) -> str:
+                run = partial(subprocess.run, shell=True, stdout=subprocess.PIPE, text=True, check=True)
+                return run(command, cwd=folder, env=environment).stdout
+
+            return transcript(block.group(), Path(folder), shell)
 
     for page in PAGES:
         page.write_text(CONSOLE.sub(current, page.read_text(encoding="utf-8")), encoding="utf-8")

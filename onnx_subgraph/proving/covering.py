@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from itertools import combinations, cycle
 
 from onnx_subgraph.language import term as syntax
@@ -66,9 +66,9 @@ def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
     yield from map(Spelling, covering(pattern).each[1:])
 
 
-@lru_cache(maxsize=4)
+@cache
 def covering(pattern: Pattern) -> Covering:
-    """The choices for a pattern, kept for some: they take seconds where a formula has many alternatives."""
+    """The choices for a pattern, kept: they take seconds where a formula has many alternatives."""
     return Covering(pattern)
 
 

@@ -1,6 +1,6 @@
 """Measure the memory of a model: how far the peak memory of a process rises while it opens and runs the model.
 
-A separate process does this, because the peak of this one includes other models. `python -m` runs this module in it.
+A separate process does this, because the peak of this one includes other models.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from onnx_subgraph.verification.sessions import Failure, onnxruntime
 
 PATIENCE = 300.0
 """The time limit of the process in seconds."""
+_PROGRAM = f"from onnx_subgraph.late import late_imports\nwith late_imports():\n    from {__name__} import main\nmain()"
+"""What the process runs."""
 
 
 def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) -> int | None:
@@ -42,7 +44,7 @@ def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) 
         }
         try:
             subprocess.run(
-                [sys.executable, "-P", "-m", __name__],  # -P: a module in the working folder must not shadow another
+                [sys.executable, "-P", "-c", _PROGRAM],  # -P: a module in the working folder must not shadow another
                 input=json.dumps(task),
                 capture_output=True,
                 text=True,
@@ -83,7 +85,3 @@ def main() -> None:
     after = _peak_of_this_process()
     found = None if failed or before is None or after is None else after - before
     Path(task["answer"]).write_text(json.dumps(found), encoding="ascii")
-
-
-if __name__ == "__main__":
-    main()

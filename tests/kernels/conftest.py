@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -13,7 +15,8 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import kernels
-from onnx_subgraph.kernels.compilers import compilers
+from onnx_subgraph.kernels.build import source_folder
+from onnx_subgraph.kernels.compilers import Compiler, compilers
 
 ISAS = ("baseline", "avx2", "avx512", "avx512_bf16", "amx")
 """The instruction sets that the library has on some processor."""
@@ -27,6 +30,24 @@ def library() -> Path:
     if next(compilers(), None) is None:
         pytest.skip("there is no C compiler here")
     return kernels.path()
+
+
+def kept(compiler: Compiler, flags: Sequence[str], make: Callable[[Path], None]) -> Path:
+    """What `make` compiles, for all workers and later runs, until the compiler, a flag, a source, or code that builds changes."""
+    here = Path(__file__).parent
+    key = hashlib.sha256(repr((compiler, flags)).encode())
+    folders = (source_folder(), Path(kernels.__file__).parent, here)
+    for file in sorted(file for folder in folders for kind in ("*.c", "*.h", "*.py") for file in folder.glob(kind)):
+        key.update(file.name.encode() + file.read_bytes())
+    folder = here.parents[1] / ".pytest_cache" / "kernels"
+    target = folder / key.hexdigest()
+    if not target.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / "made"
+            make(made)
+            made.replace(target)
+    return target
 
 
 @pytest.fixture(scope="session", params=ISAS)

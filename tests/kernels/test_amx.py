@@ -19,29 +19,28 @@ from onnx_subgraph.kernels.build import compile_library, source_folder
 from onnx_subgraph.kernels.compilers import COMMON, compilers, instruction_sets
 from onnx_subgraph.kernels.library import ISA
 from tests.kernels import test_linear as laws
-from tests.kernels.conftest import drawn, node, opened
+from tests.kernels.conftest import drawn, kept, node, opened
 
 EMULATED = ("-DAMX_EMULATED", f"-I{Path(__file__).parent}")
 NUMERICS = list(laws.UNITS)
 
 
 @pytest.fixture(scope="module", params=["emulated", "real"])
-def amx(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def amx(request: pytest.FixtureRequest, library: Path) -> Path:
     """The library as it is, or with C functions in place of AMX's instructions."""
     if request.param == "emulated":
-        return emulated(library, tmp_path_factory)
+        return emulated()
     if "amx" not in kernels.describe().here:
         pytest.skip("this processor has no AMX")
     return library
 
 
-def emulated(library: Path, folders: pytest.TempPathFactory) -> Path:
+def emulated() -> Path:
     """A library with C functions in place of AMX's instructions."""
     if "avx512_bf16" not in kernels.describe().here:
         pytest.skip("this processor has no AVX512_BF16, which is around the operations of AMX")
-    target = folders.mktemp("amx") / library.name
-    compile_library(next(compilers()), target, (*EMULATED, "-DNO_INLINING", "-O2"))
-    return target
+    compiler, flags = next(compilers()), (*EMULATED, "-DNO_INLINING", "-O2")
+    return kept(compiler, flags, lambda target: compile_library(compiler, target, flags))
 
 
 @pytest.mark.parametrize("numerics", NUMERICS)

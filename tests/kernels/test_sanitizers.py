@@ -12,6 +12,7 @@ from onnx_subgraph import kernels
 from onnx_subgraph.errors import KernelError
 from onnx_subgraph.kernels.build import compile_objects, source_folder
 from onnx_subgraph.kernels.compilers import Compiler, compilers
+from tests.kernels.conftest import kept
 from tests.kernels.test_amx import EMULATED
 
 SANITIZED = (
@@ -55,13 +56,16 @@ def test_the_sanitizers_find_nothing(tmp_path: Path, emulated: tuple[str, ...], 
     if emulated and has_amx and not thorough:
         pytest.skip("this processor has AMX: --thorough runs it")
     compiler = sanitizing(tmp_path)
-    try:
+
+    def build(program: Path) -> None:
         objects = compile_objects(compiler, tmp_path, (*SANITIZED, *emulated), only=("isa.c", "kernels.c"))
+        sources = [f"-I{source_folder()}", str(DRIVER), *map(str, objects)]
+        subprocess.run([*compiler.command, *compiler.flags, "-std=c11", *SANITIZED, *sources, "-o", program, "-lm"], check=True)
+
+    try:
+        program = kept(compiler, (*SANITIZED, *emulated), build)
     except KernelError as failure:
         pytest.fail(str(failure))
-    program = tmp_path / "driver"
-    sources = [f"-I{source_folder()}", str(DRIVER), *map(str, objects)]
-    subprocess.run([*compiler.command, *compiler.flags, "-std=c11", *SANITIZED, *sources, "-o", str(program), "-lm"], check=True)
     environment = os.environ | {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
     done = subprocess.run([program], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr[:4000]

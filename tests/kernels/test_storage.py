@@ -112,6 +112,7 @@ def test_rows_equal_those_of_float32_rounded(library: Path, isa: str, storage: s
         st.integers(0, 9),
     )
     def holds(rows: tuple[int, ...], columns: int, seed: int) -> None:
+        columns = min(columns, 300) if len(rows) == 2 else columns  # many rows, or long ones
         shift = (rows[-1], 1) if rows and "of rows" in name else (columns,)
         shapes = {"x": (*rows, columns), "other": (*rows, columns), "scale": (columns,), "shift": shift}
         arrays = {n: rounded(drawn(seed, *shape, high=4.0), storage) for n, shape in shapes.items() if n in call.split("(")[1]}

@@ -107,10 +107,11 @@ CASES: list[tuple[Sabotage, str, str]] = [
 
 @pytest.mark.parametrize(("sabotage", "pattern", "said"), CASES, ids=[f"{s.__name__}-{p}" for s, p, _ in CASES])
 def test_without_a_safety_check_a_proof_fails(
-    sabotage: Sabotage, pattern: str, said: str, monkeypatch: pytest.MonkeyPatch
+    sabotage: Sabotage, pattern: str, said: str, thorough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without `--thorough` in the same few models as in tests/patterns/test_proofs.py."""
     sabotage(monkeypatch)
-    failures = prove(catalogue().get(pattern)).failures
+    failures = prove(catalogue().get(pattern), pairs=thorough).failures
     assert any(said in failure for failure in failures), "\n".join(failures)
 
 
@@ -133,7 +134,7 @@ def test_the_rewriter_alone_refuses_a_result_of_another_type(untyped: Any, monke
 def test_with_a_comparison_that_always_succeeds_every_proof_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "distance", lambda *_, **__: None)
     for name in ("bias-gelu", "swiglu", "conv-affine", "cast-cast"):
-        assert any("planted" in failure for failure in prove(catalogue().get(name)).failures)
+        assert any("planted" in failure for failure in prove(catalogue().get(name), pairs=False).failures)
 
 
 def test_an_exception_in_an_attempt_is_a_failure_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

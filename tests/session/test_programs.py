@@ -1,4 +1,4 @@
-"""Typical programs work under the hook: each program runs in its own process, with and without the hook."""
+"""Typical programs work under the hook: they run one after the other in one process, with and without the hook."""
 
 from __future__ import annotations
 
@@ -126,24 +126,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_prints_the_same_under_the_hook(name: str, cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_programs_print_the_same_under_the_hook(way: str, cache: Path, tmp_path: Path) -> None:
     """With a backend the model is fused too. Repeated runs use all ways to run."""
-    ways = WAYS.values() if name == "many runs" else [WAYS["with a backend"]]
-    agree(PROGRAMS[name], GELU, "float32", ways, cache, tmp_path)
+    names = PROGRAMS if way == "with a backend" else ["many runs"]
+    agree(names, GELU, "float32", WAYS[way], cache, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["many runs", "I/O binding"])
-def test_a_program_prints_the_same_with_engines_of_float16(name: str, cache: Path, tmp_path: Path) -> None:
-    agree(PROGRAMS[name], HALF, "float16", [WAYS["with a backend"]], cache, tmp_path)
+def test_programs_print_the_same_with_engines_of_float16(cache: Path, tmp_path: Path) -> None:
+    agree(["many runs", "I/O binding"], HALF, "float16", WAYS["with a backend"], cache, tmp_path)
 
 
-def agree(text: str, model: str, dtype: str, ways: Iterable[dict[str, str]], cache: Path, folder: Path) -> None:
+def agree(names: Iterable[str], model: str, dtype: str, way: dict[str, str], cache: Path, folder: Path) -> None:
     path = folder / "model.onnx"
     onnx.save(onnx.parser.parse_model(model), path)
+    text = "".join(f"print({name!r})\n{PROGRAMS[name]}" for name in names)
     plain = run(text, path, dtype, hooked={}, cache=cache)
     assert plain.returncode == 0 and plain.stdout, plain.stderr
-    for variables in ways:
-        hooked = run(text, path, dtype, hooked={**variables, "STRICT": "1"}, cache=cache)
-        assert (hooked.returncode, hooked.stdout) == (0, plain.stdout), hooked.stderr
-        assert "Warning" not in hooked.stderr or "where they pay" in hooked.stderr
+    hooked = run(text, path, dtype, hooked={**way, "STRICT": "1"}, cache=cache)
+    assert (hooked.returncode, hooked.stdout) == (0, plain.stdout), hooked.stderr
+    assert "Warning" not in hooked.stderr or "where they pay" in hooked.stderr

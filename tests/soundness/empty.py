@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from multiprocessing import Pipe
 
 import numpy as np
@@ -90,9 +91,7 @@ def with_free(instance: Instance, size: int) -> onnx.ModelProto:
 
 def instances(pattern: Pattern) -> Iterator[Instance]:
     """The plain instances of a pattern: each alternative occurs in one."""
-    for number, spelling in enumerate(base_spellings(pattern)):
-        if number and pattern.id in FIRST_ONLY:
-            return
+    for spelling in islice(base_spellings(pattern), 1 if pattern.id in FIRST_ONLY else None):
         try:
             yield build(pattern, spelling)
         except UnbuildableError:

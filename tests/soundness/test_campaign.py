@@ -40,7 +40,12 @@ from tests.soundness.traps import AfterPlanting
 ROOT = Path(__file__).parents[2]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@settings(
+    max_examples=settings().max_examples // 5,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
 @given(st.integers(0, 2**32))
 def test_a_fused_random_graph_computes_the_same(seed: int) -> None:
     """To try more graphs, or to reduce a finding: benchmarks/soundness.py --seed SEED --graph 0."""
@@ -59,13 +64,13 @@ MASKED = [p.id for p in planting.library().patterns if any(e.dtype == "bool" for
 
 
 @pytest.mark.parametrize("identifier", MASKED)
-def test_masks_that_keep_everything_and_nothing(identifier: str) -> None:
+def test_masks_that_keep_everything_and_nothing(identifier: str, thorough: bool) -> None:
     """Fully masked rows give the mean of the values, if the mask is a large negative number."""
     pattern = planting.library().get(identifier)
     seeds = [planting.sown(pattern, s) for s in base_spellings(pattern)]
     masked = [s for s in seeds if s is not None and any(a.dtype == bool for a in s.instance.feeds.values())]
     assert masked
-    for number, seed in enumerate(masked[:6]):
+    for number, seed in enumerate(masked[: 6 if thorough else 2]):
         feeds = [
             {n: np.full(a.shape, kept) if a.dtype == bool else a for n, a in seed.instance.feeds.items()}
             for kept in (True, False)
@@ -74,26 +79,27 @@ def test_masks_that_keep_everything_and_nothing(identifier: str) -> None:
         assert tried.finding is None, tried.finding
 
 
-SABOTAGES: list[tuple[Sabotage, str, set[str]]] = [
-    (drop_the_consumer_check, "second consumer", {"refused", "wrong", "invalid", "traceback"}),
-    (drop_the_consumer_check, "graph output", {"refused", "wrong", "invalid", "traceback"}),
-    (drop_the_consumer_check, "nested use", {"refused", "wrong", "invalid", "traceback"}),
-    (take_an_overridable_initializer_for_a_constant, "overridable initializer", {"wrong", "not idempotent"}),
-    (accept_another_constant, "constant off by 1 %", {"wrong"}),
-    (let_a_constant_raise_the_rank, "rank-raising constant", {"wrong", "invalid"}),
-    (lose_an_input, "shared initializer", {"wrong", "invalid"}),
+SABOTAGES: list[tuple[Sabotage, str, set[str], int]] = [
+    (drop_the_consumer_check, "second consumer", {"refused", "wrong", "invalid", "traceback"}, 0),
+    (drop_the_consumer_check, "graph output", {"refused", "wrong", "invalid", "traceback"}, 0),
+    (drop_the_consumer_check, "nested use", {"refused", "wrong", "invalid", "traceback"}, 0),
+    (take_an_overridable_initializer_for_a_constant, "overridable initializer", {"wrong", "not idempotent"}, 4),
+    (accept_another_constant, "constant off by 1 %", {"wrong"}, 28),
+    (let_a_constant_raise_the_rank, "rank-raising constant", {"wrong", "invalid"}, 1),
+    (lose_an_input, "shared initializer", {"wrong", "invalid"}, 0),
 ]
+"""What is done to the tool, the trap that shows it, the findings, and the number of the first graph that does today."""
 
 
-@pytest.mark.parametrize(("sabotage", "trap", "kinds"), SABOTAGES, ids=[f"{s.__name__}-{t}" for s, t, _ in SABOTAGES])
+@pytest.mark.parametrize(("sabotage", "trap", "kinds", "first"), SABOTAGES, ids=[f"{s.__name__}-{t}" for s, t, *_ in SABOTAGES])
 def test_a_tool_without_a_safety_is_found_out(
-    sabotage: Sabotage, trap: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch
+    sabotage: Sabotage, trap: str, kinds: set[str], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sabotage(monkeypatch)
-    for number in range(60):
+    for number in range(first, first + 60):
         case = draw_case(Random(f"sabotage/{number}"), trap)
-        found = trial.attempt(case, Random(number)).finding
-        if case.trap == trap and found is not None:
+        found = trial.attempt(case, Random(number)).finding if case.trap == trap else None
+        if found is not None:
             assert found.kind in kinds, found
             return
     pytest.fail("no graph of 60 shows it")
@@ -121,17 +127,17 @@ def call_each_site_wrong(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Accuracy, "holds", property(lambda _: False))
 
 
-DECEIVED: list[tuple[Sabotage, str, set[str]]] = [
-    (call_each_site_wrong, "insensitive output", {"doubted"}),
-    (believe_the_outputs_alone, "wrong pattern", {"believed"}),
+DECEIVED: list[tuple[Sabotage, str, set[str], int]] = [
+    (call_each_site_wrong, "insensitive output", {"doubted"}, 0),
+    (believe_the_outputs_alone, "wrong pattern", {"believed"}, 2),
 ]
 
 
-@pytest.mark.parametrize(("sabotage", "trap", "kinds"), DECEIVED, ids=[f"{s.__name__}-{t}" for s, t, _ in DECEIVED])
+@pytest.mark.parametrize(("sabotage", "trap", "kinds", "first"), DECEIVED, ids=[f"{s.__name__}-{t}" for s, t, *_ in DECEIVED])
 def test_a_tool_with_a_wrong_judgement_is_detected(
-    sabotage: Sabotage, trap: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch
+    sabotage: Sabotage, trap: str, kinds: set[str], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    test_a_tool_without_a_safety_is_found_out(sabotage, trap, kinds, monkeypatch)
+    test_a_tool_without_a_safety_is_found_out(sabotage, trap, kinds, first, monkeypatch)
 
 
 TWINS = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 4] x) => (float[4, 4] y) <float eps = {1e-5}>
