@@ -194,8 +194,8 @@ class Assignment:
 class Block:
     """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used.
 
-    needs, without: names that must be present, and absent, in the match for this replacement. lowering: the file of a lowering,
-    which comes before the operator's own ones; "" where there is none. conditions: what its Conditional terms ask, by its text.
+    needs, without: names that must be present or absent in the match for this replacement. lowering: the file of a lowering that is
+    not the operator's own, or "". conditions: what its Conditional terms ask, by its text.
     """
 
     assignments: tuple[Assignment, ...]
