@@ -19,7 +19,6 @@ Scalar = bool | int | float | str
 Static = Scalar | tuple["Static", ...]
 """A value known when the pattern is read: a number, a string, or nested tuples of them (written as lists)."""
 
-
 _ATOM = re.compile(r"-?[\w.]+(e[-+]\d+)?(\([^()]*\))?|\".*\"|\[.*\]")  # text of a literal that needs no parentheses in a chain
 
 
@@ -194,8 +193,8 @@ class Assignment:
 class Block:
     """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used.
 
-    needs, without: names that must be present or absent in the match for this replacement. lowering: the file of a lowering that is
-    not the operator's own, or "". conditions: what its Conditional terms ask, by its text.
+    needs, without: names that must be present or absent in the match. lowering: the file of a lowering that is not the operator's
+    own, or "". conditions: what its Conditional terms ask, by its text.
     """
 
     assignments: tuple[Assignment, ...]
