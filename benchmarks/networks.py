@@ -91,6 +91,7 @@ DECODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "nemotron": ("NemotronConfig", {**SHARED, "head_dim": 16, **TOKENS}),
     "olmo": ("OlmoConfig", {**TEXT, **TOKENS}),
     "olmo2": ("Olmo2Config", {**TEXT, **TOKENS}),
+    "openai_gpt": ("OpenAIGPTConfig", OLD),
     "opt": (
         "OPTConfig",
         {**{k: v for k, v in TEXT.items() if "intermediate" not in k}, "ffn_dim": 128, "word_embed_proj_dim": 64},

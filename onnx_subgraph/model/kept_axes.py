@@ -1,6 +1,7 @@
 """Let reductions keep axes that every reader of theirs puts back.
 
-JAX and Flax compute a mean and a variance without the axis, and reshape both before they broadcast them. Patterns have the axis.
+JAX, Flax and torch's second exporter compute a mean and a variance without the axis, and reshape both before they broadcast them.
+Patterns have the axis.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.closure import closed
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.shapes import DECLARED, same_shape
+from onnx_subgraph.model.shapes import DECLARED, same_dim, same_shape
 from onnx_subgraph.operators import is_elementwise
 
 _MOST = 32
 """The most values between reductions and the nodes that put the axes back."""
+_PARTS_OF_SHAPES = 15
+"""The first opset in which Shape has a start and an end."""
 
 
 def keep_axes(constants: Constants, node: ir.Node) -> list[ir.Node]:
     """Let the reductions keep their axes that this Reshape or Unsqueeze puts back, if no reader needs them dropped.
 
-    Only elementwise operators may stand between. Returns the nodes that put the axes back, which have no effect then; []
-    if a reader needs the axes dropped.
+    Only elementwise operators may stand between. A Shape reads the same sizes then, at another place. Returns the nodes that put
+    the axes back, which have no effect then; [] if a reader needs the axes dropped.
     """
     source = node.inputs[0]
     if source is None:
@@ -32,6 +35,9 @@ def keep_axes(constants: Constants, node: ir.Node) -> list[ir.Node]:
         return []
     for reduction in region.reductions:
         reduction.attributes["keepdims"] = ir.AttrInt64("keepdims", 1)
+    for reader, part in region.sizes.items():
+        for name, number in zip(("start", "end"), part, strict=True):
+            reader.attributes[name] = ir.AttrInt64(name, number)
     for value in region.values:
         value.shape = ir.Shape(node.outputs[0].shape or ())  # one for each: shapes can be changed in place
         value.meta.pop(DECLARED, None)
@@ -40,7 +46,10 @@ def keep_axes(constants: Constants, node: ir.Node) -> list[ir.Node]:
 
 @dataclass(slots=True)
 class _Region:
-    """The values without the axes that depend on one another, from the reductions to the nodes that put the axes back."""
+    """The values without the axes that depend on one another, from the reductions to the nodes that put the axes back.
+
+    sizes: a Shape of one of them → the part of the shape with the axes that has its sizes.
+    """
 
     constants: Constants
     node: ir.Node
@@ -48,6 +57,7 @@ class _Region:
     values: dict[ir.Value, None] = field(default_factory=dict)
     reductions: list[ir.Node] = field(default_factory=list)
     exits: dict[ir.Node, None] = field(default_factory=dict)
+    sizes: dict[ir.Node, tuple[int, int]] = field(default_factory=dict)
 
     def is_closed(self) -> bool:
         """Find the region. Returns whether all of it can keep the axes."""
@@ -70,9 +80,23 @@ class _Region:
                 self.exits[reader] = None
             elif is_elementwise(reader.op_type, reader.domain):
                 found += reader.outputs
+            elif (part := self._part(reader, value)) is not None:
+                self.sizes[reader] = part
             else:
                 return None
         return found
+
+    def _part(self, node: ir.Node, value: ir.Value) -> tuple[int, int] | None:
+        """The start and end at which a Shape of a value gives the same sizes when it has the axes; None where it can't."""
+        if node.op_type != "Shape" or node.domain or value.shape is None or self.constants.opset(node) < _PARTS_OF_SHAPES:
+            return None
+        given = [node.attributes.get(name) for name in ("start", "end")]
+        if any(attribute is not None and attribute.is_ref() for attribute in given):
+            return None
+        first, last = (None if attribute is None else attribute.as_int() for attribute in given)
+        sizes, kept = list(value.shape)[first:last], list(self.node.outputs[0].shape or ())
+        starts = range(len(kept) - len(sizes) + 1)
+        return next(((at, at + len(sizes)) for at in starts if all(map(same_dim, sizes, kept[at:]))), None)
 
     def _operands(self, node: ir.Node) -> list[ir.Value] | None:
         """The operands of an elementwise operator without its numbers; [] for a reduction of these axes; None for other nodes."""

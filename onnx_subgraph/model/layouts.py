@@ -1,4 +1,4 @@
-"""Let elementwise operators between a change of the layout and its inverse work in the layout that both sides have.
+"""Let elementwise operators and Pad between a change of the layout and its inverse work in the layout that both sides have.
 
 Converters from TensorFlow write a Transpose on both sides of an operator: images have their channels last there, and first in
 ONNX. Others add axes of size 1 and remove them again. Patterns have neither in a formula. Values stay what they are, at another
@@ -74,7 +74,7 @@ class _Layout:
 
 @dataclass(slots=True)
 class _Region:
-    """The elementwise operators that depend on one another between the changes of the layout.
+    """The elementwise operators and Pads that depend on one another between the changes of the layout.
 
     values: their results. moved: operator and index of an operand → the value of the other layout in its place.
     exits: the nodes that change the layout after them. early: nodes that change the layout of operands → the operand's producer.
@@ -143,7 +143,8 @@ class _Region:
         return found
 
     def _is_inside(self, node: ir.Node) -> bool:
-        return node.graph is self.node.graph and is_elementwise(node.op_type, node.domain) and len(node.outputs) == 1
+        is_pad = node.op_type == "Pad" and not node.domain and len(node.inputs) in (2, 3)  # with pads for all axes, as an input
+        return node.graph is self.node.graph and (is_pad or is_elementwise(node.op_type, node.domain)) and len(node.outputs) == 1
 
     def _leaves(self, node: ir.Node, shape: ir.Shape) -> bool:
         """Whether a node changes the layout in the same way."""
@@ -169,8 +170,9 @@ class _Region:
             if self._is_same_everywhere(operand.shape):
                 continue
             producer = operand.producer()
-            if self.constants.is_constant(operand):
-                array = self._constant(operand)
+            is_pads = index == 1 and node.op_type == "Pad"
+            if is_pads or self.constants.is_constant(operand):
+                array = self._pads(operand) if is_pads else self._constant(operand)
                 if array is None:
                     return None
                 self.moved[node, index] = array
@@ -205,6 +207,13 @@ class _Region:
                 self.early[reader] = producer
                 return reader.outputs[0]
         return None
+
+    def _pads(self, value: ir.Value) -> np.ndarray | None:
+        """The pads of a Pad in the other layout; None where they are not known, or pad an axis that it does not have."""
+        array = self.constants.array(value)
+        if array is None or array.size != 2 * self.layout.rank or array.reshape(2, -1)[:, self.layout.dropped].any():
+            return None
+        return np.array([self.layout.of(side, 0) for side in array.reshape(2, -1).tolist()], array.dtype).reshape(-1)
 
     def _constant(self, value: ir.Value) -> np.ndarray | None:
         """The elements of a constant in the other layout."""

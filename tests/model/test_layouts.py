@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnx_subgraph.model import layouts
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.model.simplify import simplify
 
@@ -127,6 +128,22 @@ MOVED = {
         "int64[1] one = {1}, float[1, 1, 1, 1, 1] k = {3}",
         {"Mul": 1},
     ),
+    "a Pad, as TensorFlow writes it in front of a strided convolution": (
+        f"t = {TO_LAST}(x) r = Relu(t) p = Pad(r, pads, low) m = Mul(p, k) u = {TO_FIRST}(m) y = Neg(u)",
+        "int64[8] pads = {0, 1, 2, 0, 0, 3, 4, 0}, float low = {-9}, float[3] k = {1, 2, 3}",
+        {"Relu": 1, "Pad": 1, "Mul": 1, "Neg": 1},
+    ),
+    "a Pad that mirrors, without an axis": (
+        """e = Unsqueeze(x, one) p = Pad<mode = "edge">(e, pads) s = Squeeze(p, one) y = Relu(s)""",
+        "int64[1] one = {1}, int64[10] pads = {0, 0, 1, 2, 3, 1, 0, 0, 3, 2}",
+        {"Pad": 1, "Relu": 1},
+    ),
+    "readers that put axes of size 1 at different places": (
+        f"""g = ReduceMax<axes = [2, 3]>(x) t = {TO_LAST}(g) r = Relu(t) u = {TO_FIRST}(r)
+        v = Transpose<perm = [0, 3, 2, 1]>(r) y = Mul(u, v)""",
+        "",
+        {"ReduceMax": 1, "Relu": 1, "Mul": 1},
+    ),
     "a layout of its own beside it": (
         f"t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [3]>(t) v = {TO_FIRST}(m) y = Mul(u, v)",
         "",
@@ -151,14 +168,64 @@ KEPT = {
     "an operator that is not elementwise": f"t = {TO_LAST}(x) s = Softmax<axis = 3>(t) y = {TO_FIRST}(s)",
     "a value beside it whose axes are known later": """g = ReduceMax<axes = [2], keepdims = 0>(x) n = Softmax(g) p = Neg(n)
     u = Unsqueeze(p, two) m = Mul(x, u) two_again = Constant<value = int64[1] {2}>() f = Unsqueeze(n, two_again) y = Add(m, f)""",
+    "a Pad that replaces an axis of size 1": "e = Unsqueeze(x, one) p = Pad(e, other) s = Squeeze(p, one) y = Softmax(s)",
+    "a Pad whose pads only a run knows": f"""h = Shape(x) q = Concat<axis = 0>(h, h) p = Sub(q, q) t = {TO_LAST}(x) r = Pad(t, p)
+    y = {TO_FIRST}(r)""",
+    "an operand with fewer axes, and another order of them": f"""v = ReduceMax<axes = [0], keepdims = 0>(x) q = Softmax(v)
+    c = Transpose<perm = [1, 2, 0]>(q) t = {TO_LAST}(x) m = Mul(t, c) y = {TO_FIRST}(m)""",
+    "an axis of size 1 that changes its place with another": f"""g = ReduceMax<axes = [3]>(x) t = {TO_LAST}(g) r = Relu(t)
+    u = {TO_FIRST}(r) v = Transpose<perm = [0, 3, 2, 1]>(r) w = Softmax(v) y = Sub(u, w)""",
+    "a reader that drops one axis more": """g = ReduceMax<axes = [2, 3]>(x) d = Squeeze(g, two) n = Softmax(d)
+    e = Unsqueeze(n, two) r = Relu(e) s = Squeeze(r, two) f = Squeeze(r, both) u = Softmax(f) v = Softmax(s)
+    w = Unsqueeze(v, two) y = Add(w, u)""",
     "axes that are merged": "m = Reshape(x, rows) r = Mul(m, k) q = Shape(x) y = Reshape(r, q)",
 }
 
 
 @pytest.mark.parametrize("body", KEPT.values(), ids=KEPT)
 def test_operators_stay_where_a_layout_is_needed(body: str) -> None:
-    weights = "int64[1] one = {1}, int64[1] two = {2}, int64[2] rows = {-1, 4}, float[4] k = {1, 2, 3, 4}"
+    weights = """int64[1] one = {1}, int64[1] two = {2}, int64[2] both = {2, 3}, int64[2] rows = {-1, 4},
+    float[4] k = {1, 2, 3, 4}, int64[10] other = {0, -1, 0, 0, 0, 0, 1, 0, 0, 0}"""
     proto = parsed(body, weights=weights)
+    assert operators(simplified(proto)) == operators(proto)
+
+
+@pytest.mark.parametrize(
+    ("pad", "opset"),
+    [("Pad<pads = [0, 1, 2, 0, 0, 3, 4, 0]>(t)", 10), ("Pad(t, pads, low, axes)", 18)],
+    ids=["by an attribute, before opset 11", "of axes that are named, since opset 18"],
+)
+def test_only_a_pad_of_all_axes_by_an_input_moves(pad: str, opset: int) -> None:
+    weights = "int64[8] pads = {0, 2, 1, 0, 0, 4, 3, 0}, int64[4] axes = {3, 2, 1, 0}, float low = {0}"
+    proto = parsed(f"t = {TO_LAST}(x) p = {pad} y = {TO_FIRST}(p)", weights=weights, opset=opset)
+    assert operators(simplified(proto)) == operators(proto)
+
+
+def test_rows_that_become_columns_keep_their_order() -> None:
+    weights = "int64[2] s = {3, 2}, int64[2] b = {2, 3}, float[2] k = {1, 2}"
+    proto = parsed("m = Reshape(x, s) r = Mul(m, k) y = Reshape(r, b)", "float[2, 3] x", "float[A, B] y", weights)
+    assert operators(simplified(proto)) == operators(proto)
+
+
+def test_a_large_constant_is_not_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = parsed(f"t = {TO_LAST}(x) m = Mul(t, k) y = {TO_FIRST}(m)", weights="float[3] k = {1, 2, 3}")
+    assert operators(simplified(proto)) == {"Mul": 1}
+    monkeypatch.setattr(layouts, "_LARGEST", 8)
+    assert operators(simplified(proto)) == operators(proto)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) {{}}",
+        f"r = Softmax(z) t = {TO_LAST}(x) m = Mul(t, r) u = {TO_FIRST}(m) {{}}",
+    ],
+    ids=["a value that the branch reads", "an operand that changes its layout in the branch only"],
+)
+def test_a_branch_changes_the_layout_for_itself(body: str) -> None:
+    branches = f"""y = If(c) <then_branch = a () => (float[A, B, C, D] v) {{ v = {TO_FIRST}(r) }},
+    else_branch = b () => (float[A, B, C, D] w) {{ w = Neg(u) }}>"""
+    proto = parsed(body.format(branches), f"{IMAGES}, float[N, H, 4, 3] z, bool c")
     assert operators(simplified(proto)) == operators(proto)
 
 

@@ -317,6 +317,39 @@ def test_a_constant_is_not_stored_as_another_type_that_the_file_declares() -> No
     assert "Neg" in [node.op_type for node in model.graph]
 
 
+def mean_with(target: str, axis: int = 1, opset: int = 17) -> onnx.ModelProto:
+    """A mean over one axis of images of any size, and a Reshape that puts the axis back."""
+    text = f"""one = Constant <value = int64[1] {{1}}> () r = ReduceMean <axes = [{axis}], keepdims = 0> (x) {target}
+    b = Reshape (r, t) y = Sub (x, b)"""
+    proto = parsed(text, "float[N, 4, H, W] x", "float[A, B, C, D] y, int64[E] z")
+    proto.opset_import[0].version = opset
+    return proto
+
+
+BETWEEN = "p = Shape <end = 1> (r) q = Shape <start = -2> (r) t = Concat <axis = 0> (p, one, q) z = Shape <start = 1, end = 3>(r)"
+BEHIND = "z = Shape (r) t = Concat <axis = 0> (z, one)"
+APART = f"{BETWEEN.partition('z =')[0]} z = Shape (r)"
+
+
+@pytest.mark.parametrize(("target", "axis"), [(BETWEEN, 1), (BEHIND, 3)])
+def test_sizes_behind_a_mean_are_the_same_when_it_keeps_its_axes(target: str, axis: int) -> None:
+    proto = mean_with(target, axis)
+    written = simplified(proto)[1]
+    assert operators(written) == {"ReduceMean": 1, "Sub": 1, "Shape": 1}
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 4, 3, 5), np.float32)}
+    for before, after in zip(run(proto, feeds), run(written, feeds), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize(
+    ("target", "axis", "opset"), [(APART, 1, 17), (BEHIND, 3, 14)], ids=["sizes that are apart then", "no start before opset 15"]
+)
+def test_an_axis_stays_dropped_where_a_shape_needs_it(target: str, axis: int, opset: int) -> None:
+    written = simplified(mean_with(target, axis, opset))[1]
+    (mean,) = (node for node in written.graph.node if node.op_type == "ReduceMean")
+    assert next(attribute.i for attribute in mean.attribute if attribute.name == "keepdims") == 0
+
+
 def test_the_axes_of_an_output_stay_dropped() -> None:
     body = "r = ReduceMax <axes = [2], keepdims = 0> (x) e = Exp (r) t = Unsqueeze (e, a) y = Sub (x, t)"
     body = f"a = Constant <value = int64[1] {{2}}> () {body}"
