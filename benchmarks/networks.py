@@ -104,6 +104,8 @@ DECODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "starcoder2": ("Starcoder2Config", SHARED),
     "xglm": ("XGLMConfig", {"vocab_size": 128, "d_model": 64, "num_layers": 2, "attention_heads": 4, "ffn_dim": 128}),
 }
+UNMASKED: Mapping[str, tuple[str, Mapping[str, Any]]] = {"openai_gpt_unmasked": DECODERS["openai_gpt"]}
+"""Decoders that are given no mask of padding."""
 ENCODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "albert": ("AlbertConfig", {**TEXT, "embedding_size": 32}),
     "data2vec_text": ("Data2VecTextConfig", TEXT),
@@ -212,6 +214,7 @@ MASKED = {"input_ids": ("batch", "length"), "attention_mask": ("batch", "length"
 IMAGES = {"pixel_values": ("batch", 3, 32, 32)}
 KINDS: Mapping[str, Kind] = {
     "decoder": Kind(DECODERS, "AutoModelForCausalLM", MASKED, {"use_cache": False}),
+    "unmasked": Kind(UNMASKED, "AutoModelForCausalLM", {"input_ids": ("batch", "length")}, {"use_cache": False}),
     "encoder": Kind(ENCODERS, "AutoModel", MASKED),
     "vision": Kind(VISION, "AutoModel", IMAGES),
     "sequence": Kind(SEQUENCE, "AutoModel", {**MASKED, "decoder_input_ids": ("batch", "target")}, {"use_cache": False}),
