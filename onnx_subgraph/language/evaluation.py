@@ -111,7 +111,7 @@ def _unknown(text: str) -> Compute:
 def _plain(node: ast.expr) -> Compute:
     """Compile `node` to a plain value: a constant of the graph gives its elements."""
     value = _value(node)
-    if _is_logical(node):
+    if _is_logical(node) or isinstance(node, ast.Attribute):
         return value
     if _is_literal(node):
         written = _as_plain(value(lambda name: None), node)
@@ -388,8 +388,8 @@ def _is_plain_type(kind: type) -> bool:
 
 def _as_plain(value: Any, node: ast.expr) -> Any:
     """Arrays and lists as tuples, array scalars as numbers; an array of one element as that number."""
-    kind = type(value)
-    if kind in _NUMBERS_AND_TEXT:
+    kind: type = type(value)
+    if kind in _NUMBERS_AND_TEXT or not _is_plain_type(kind):
         return value
     if kind is tuple and _NUMBERS_AND_TEXT.issuperset(map(type, value)):  # the common case: most shapes
         return value

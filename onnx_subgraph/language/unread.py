@@ -45,7 +45,10 @@ class Unread(Pattern):
         return self._targets
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._read(), name)
+        value = getattr(self._read(), name)
+        if name in _KNOWN:
+            object.__setattr__(self, name, value)
+        return value
 
 
 def unread(entry: Entry, read: Callable[[], Pattern]) -> Pattern:

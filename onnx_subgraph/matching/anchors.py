@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching import layout
 from onnx_subgraph.matching.equalities import PRODUCT_OPERATORS, SUM_OPERATORS, Identity, is_associative, standing_for
+from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.normal import (
     Chain,
     Choice,
@@ -80,8 +81,6 @@ MOST_NEEDS = 64
 
 Count = Callable[[frozenset[Identity]], int]
 """Returns the number of nodes with one of these operators."""
-Consumers = Callable[[ir.Value], Iterable[ir.Node]]
-"""Returns the nodes that read a value."""
 
 
 def choose(root: Normal, counts: Count) -> Start:
@@ -240,14 +239,16 @@ def _is_free(term: Normal) -> bool:
     )
 
 
-def climb(values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Consumers) -> dict[ir.Value, None]:
+def climb(values: Iterable[ir.Value], path: tuple[Level, ...], look: LookThrough) -> dict[ir.Value, None]:
     """The values that can be the root if `values` are at the end of `path`, nearest first."""
-    *_, (_, reached) = climbed(values, path, consumers)
+    reached = dict.fromkeys(values)
+    for level in reversed(path):
+        reached = _step(reached, level, look)
     return reached
 
 
 def climbed(
-    values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Consumers
+    values: Iterable[ir.Value], path: tuple[Level, ...], look: LookThrough
 ) -> Iterator[tuple[Level | None, dict[ir.Value, None]]]:
     """For each part of the pattern from the end of `path` (None) upwards: the values that can be it, while there are any."""
     level, current = None, dict.fromkeys(values)
@@ -255,25 +256,19 @@ def climbed(
     for level in reversed(path):
         if not current:
             break
-        current = _step(current, level, consumers)
+        current = _step(current, level, look)
         yield level, current
 
 
-def _step(values: dict[ir.Value, None], level: Level, consumers: Consumers) -> dict[ir.Value, None]:
+def _step(values: dict[ir.Value, None], level: Level, look: LookThrough) -> dict[ir.Value, None]:
     """The values that can be one level above `values`."""
     reached: dict[ir.Value, None] = dict(values) if level.optional else {}
-    frontier = list(values)
+    frontier: Iterable[ir.Value] = values
+    consumers, identity, operators = look.consumers, look.view.identity, level.operators
     for _ in range(level.steps):
-        found = [
-            output
-            for value in frontier
-            for node in consumers(value)
-            if (node.domain, node.op_type) in level.operators
-            for output in node.outputs
-            if output not in reached
-        ]
-        reached.update(dict.fromkeys(found))
-        frontier = found
-        if not found:
+        readers = [node for value in frontier for node in consumers(value) if identity[node] in operators]
+        if not readers:
             break
+        frontier = [output for node in readers for output in node.outputs if output not in reached]
+        reached.update(dict.fromkeys(frontier))
     return reached

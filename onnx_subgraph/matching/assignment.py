@@ -46,7 +46,7 @@ class Matching(Protocol):
 
 def assigned(matcher: Matching, chain: Chain, items: Items, state: State) -> Iterator[State]:
     """Every assignment of the items to those of the chain. Of interchangeable terms (`twins`), the first gets the first item."""
-    yield from _assigned(matcher, chain.items, items, tuple(range(len(items))), {}, state, chain.is_product)
+    return _assigned(matcher, chain.items, items, tuple(range(len(items))), {}, state, chain.is_product)
 
 
 def _assigned(

@@ -22,6 +22,8 @@ from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators import Schema, history, is_axis, is_ordered
 
+_OVER_LAST_AXIS = frozenset({("", "Softmax"), ("", "LogSoftmax")})
+"""Operators whose meaning changed at opset 13."""
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 
 
@@ -41,6 +43,9 @@ def match_static(
     view: View, term: syntax.Apply, node: ir.Node, identity: tuple[str, str], inputs: Inputs, state: State
 ) -> tuple[State, Inputs] | Mismatch:
     """The state with all keywords bound and the inputs left for positional arguments, or the mismatch."""
+    is_bare = not (term.keywords or term.rest or node.attributes) and identity not in _OVER_LAST_AXIS
+    if is_bare and len(inputs) <= len(term.arguments):  # the common case: there is nothing static
+        return state, inputs
     statics = _Statics.of(view, node, identity, inputs)
     if isinstance(statics, Mismatch):
         return statics
@@ -82,7 +87,7 @@ class _Statics(NamedTuple):
         if operator[1] != node.op_type:  # a Gemm matched as the MatMul inside it
             return cls(view, node, operator, inputs, None, {})
         given = dict(node.attributes.data)
-        if operator in (("", "Softmax"), ("", "LogSoftmax")) and view.opsets.get("", 1) < 13:
+        if operator in _OVER_LAST_AXIS and view.opsets.get("", 1) < 13:
             if not _is_last_axis(given.get("axis"), inputs, default=1):
                 return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
             given["axis"] = ir.AttrInt64("axis", -1)
@@ -91,9 +96,9 @@ class _Statics(NamedTuple):
         return cls(view, node, operator, inputs, view.schema(node), given)
 
     @property
-    def formals(self) -> list[str]:
+    def formals(self) -> tuple[str, ...]:
         """The names of the formal inputs."""
-        return [] if self.schema is None else [formal.name for formal in self.schema.inputs]
+        return () if self.schema is None else _formals(self.schema)
 
     def name_of(self, key: str) -> str:
         """The name of a pattern's keyword at this opset."""
@@ -165,10 +170,15 @@ class _Statics(NamedTuple):
 
     def _is_neutral(self, position: int, value: ir.Value | Virtual | None) -> bool:
         """Whether an optional input is absent or has its default value."""
-        if type(value) is not ir.Value or self.operator[1] != "Slice" or self.formals[position : position + 1] != ["steps"]:
+        if type(value) is not ir.Value or self.operator[1] != "Slice" or self.formals[position : position + 1] != ("steps",):
             return value is None
         steps = self.view.constants.array(value)
         return steps is not None and bool((steps == 1).all())
+
+
+@cache
+def _formals(schema: Schema) -> tuple[str, ...]:
+    return tuple(formal.name for formal in schema.inputs)
 
 
 def _is_default(name: str, given: Any, default: Any, rank: int | None) -> bool:

@@ -93,7 +93,7 @@ def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Valu
     rank, matched = 0, set[ir.Node]()
     visited: Visited = ()
     record = explorer.furthest
-    for level, reached in climbed(values, anchor.path, explorer.look.consumers):
+    for level, reached in climbed(values, anchor.path, explorer.look):
         before = record.take()
         above = level.term if level is not None else anchor.term
         found = next((s for v in reversed(reached) for s in explorer.match(above, v, EMPTY)), None)

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.equalities import Identity
 from onnx_subgraph.matching.expansion import Expansion, Item, expansions
 from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.view import View, Virtual
 
-Heads = frozenset[tuple[str, str]]
+Heads = frozenset[Identity]
 MOST_FACTORINGS = 64
 """Maximum number of factorings tried for one chain, far above the number for a chain of few items."""
 
@@ -99,7 +100,9 @@ class Factorings:
     def heads(self, value: ir.Value) -> Heads | None:
         """The operators that can compute an item of `value`; None where any operator can."""
         known = self._heads
-        pending = [] if value in known else [value]
+        if value in known:
+            return known[value]
+        pending = [value]
         while pending:  # Items first. Not recursive: chains can be longer than Python's recursion limit.
             current = pending[-1]
             source, _, node = self.look.through(current)
@@ -111,8 +114,8 @@ class Factorings:
                 continue
             pending.pop()
             each = [None if isinstance(v, Virtual) else known[v] for v in items]
-            own = frozenset() if node is None else frozenset((self.view.identity[node],))
-            known[current] = None if None in each else own.union(*(heads for heads in each if heads is not None))
+            own = frozenset() if node is None else _alone(self.view.identity[node])
+            known[current] = None if None in each else own.union(*each) if each else own  # type: ignore[arg-type]
         return known[value]
 
     def _can_reach(self, pending: tuple[Item, ...], missing: int) -> bool:
@@ -131,6 +134,11 @@ class Factorings:
             found += 1 if step is None else len(step.scalars) + sum(isinstance(v, Virtual) for v, _ in step.items)
             pending += [] if step is None else [v for v, _ in step.items if not isinstance(v, Virtual)]
         return min(found + len(pending), limit)
+
+
+@cache
+def _alone(identity: Identity) -> Heads:
+    return frozenset((identity,))
 
 
 def _merge(view: View, items: tuple[Item, ...]) -> tuple[Item, ...]:

@@ -7,7 +7,7 @@ anchors, climbs to the values that could be its root, and matches downwards from
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -159,12 +159,13 @@ class _Attempts:
         self._matcher = matcher
         self._matched: dict[ir.Value, bool] = {}
 
-    def match(self, roots: Iterable[ir.Value]) -> bool:
+    def match(self, roots: Collection[ir.Value]) -> bool:
         """Try all these values as roots. Returns whether the pattern matches at one of them."""
+        matched = self._matched
         for root in roots:
-            if root not in self._matched and len(self.given_up) < MOST_GIVEN_UP:
-                self._matched[root] = self._try(root)
-        return any(self._matched.get(root, False) for root in roots)
+            if root not in matched and len(self.given_up) < MOST_GIVEN_UP:
+                matched[root] = self._try(root)
+        return any(map(matched.get, roots))
 
     def match_outer(self, roots: Iterable[ir.Value]) -> None:
         """Try these values as roots, the last of the graph first, except those inside a match."""

@@ -35,7 +35,7 @@ from onnx_subgraph.matching.normal import (
     structure_of,
 )
 from onnx_subgraph.matching.numbering import axes_rank
-from onnx_subgraph.matching.prefilter import Prefilter
+from onnx_subgraph.matching.prefilter import Prefilter, Question
 from onnx_subgraph.matching.reasons import (
     another_node,
     another_operator,
@@ -81,8 +81,9 @@ class Matcher:
         self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.look))
         self.steps = 0
         self.structure = remembered(self._structure)
+        self._question = remembered(self._asked)
         self._negative = remembered(_once)
-        self._structured: dict[type, Callable[[Any, Target, State], Iterator[State]]] = {
+        self._structured: dict[type, Callable[[Any, Target, State], Iterable[State]]] = {
             Operation: self._operation,
             Choice: self._choice,
             Layout: self._layout,
@@ -94,22 +95,25 @@ class Matcher:
             Nothing: self._literal,
             **dict.fromkeys(self._structured, self.tried),
         }
-        self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
     # Prefilter
 
     def _structure(self, term: Normal) -> Structure:
         return structure_of(term, self.normal.constant, self.normal.structures)
 
+    def _asked(self, term: Normal) -> Question[object]:
+        return self.prefilter.question(self.structure(term))
+
     def plausible(self, term: Normal, value: Target) -> bool:
         """Whether the operators behind `value` allow it to equal `term`."""
-        return isinstance(value, Virtual) or bool(self.prefilter.question(self.structure(term))(value))
+        return isinstance(value, Virtual) or bool(self._question(term)(value))
 
     may = plausible  # whether to try `value` with `term`
 
     def tried(self, term: Structured, value: Target, state: State) -> Iterable[State]:
         """`structured`, if the prefilter allows a match."""
-        return self.structured(term, value, state) if self.plausible(term, value) else ()
+        is_likely = isinstance(value, Virtual) or self._question(term)(value)
+        return self._structured[type(term)](term, value, state) if is_likely else ()
 
     def open(self, term: Choice, value: Target) -> Sequence[int]:
         """The indices of the alternatives to try with `value`."""
@@ -133,7 +137,7 @@ class Matcher:
             raise GivenUpError
         return self._matching[type(term)](term, value, state)
 
-    def structured(self, term: Structured, value: Target, state: State) -> Iterator[State]:
+    def structured(self, term: Structured, value: Target, state: State) -> Iterable[State]:
         """`match` for a term with parts."""
         return self._structured[type(term)](term, value, state)
 
@@ -196,25 +200,25 @@ class Matcher:
             self.mixed and self.view.same(self.look.through(bound).value, self.look.through(value).value)
         )
 
-    def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
+    def _operation(self, term: Operation, value: Target, state: State) -> Iterable[State]:
         node, identity, inputs, passed = self._applied(value, term.operators)
         if node is None or identity not in term.operators:
             self.recorder.fail(Kind.TERM, state, term.span, value, term)
-            return
+            return ()
         named = self._identified(term, node, identity, value, state)
         if named is None:
-            return
+            return ()
         state = named.visit((*passed, node), term.span)
         self.recorder.visit((node,), term.span)
-        outcome = self._static(term, node, identity, inputs, state)
+        outcome = attributes.match_static(self.view, term.term, node, identity, inputs, state)
         if isinstance(outcome, attributes.Mismatch):
             said, span = (outcome.expected, outcome.found, outcome.change), outcome.span or term.span
             self.recorder.fail(Kind.STATIC, state.further(-SLIGHTLY), span, value, said=said)
-            return
+            return ()
         after, positional = outcome
         for name in term.axes:
             after = after.bind(("axes", name), axes_rank(node))
-        yield from self._operands(term, identity, positional, value, after)
+        return self._operands(term, identity, positional, value, after)
 
     def _identified(self, term: Operation, node: ir.Node, identity: tuple[str, str], value: Target, state: State) -> State | None:
         """The state with the node and operator of `term` bound; None where other ones are bound already."""
@@ -278,19 +282,6 @@ class Matcher:
                 for found, inner in self._groupings(identity, opened, wanted, index):
                     yield found, (*passed, node, *inner)
 
-    def _static(
-        self, term: Operation, node: ir.Node, identity: tuple[str, str], inputs: attributes.Inputs, state: State
-    ) -> tuple[State, attributes.Inputs] | attributes.Mismatch:
-        """`attributes.match_static`; cached by node if the pattern captures nothing static."""
-        if not term.is_fixed or identity[1] != node.op_type or inputs != tuple(node.inputs):
-            return attributes.match_static(self.view, term.term, node, identity, inputs, state)
-        key = (id(term), node)
-        known = self._fixed.get(key)
-        if known is None:
-            outcome = attributes.match_static(self.view, term.term, node, identity, inputs, state)
-            known = self._fixed[key] = outcome if isinstance(outcome, attributes.Mismatch) else outcome[1]
-        return known if isinstance(known, attributes.Mismatch) else (state, known)
-
     def _raises_rank(self, terms: Sequence[Normal], values: Sequence[Target | None]) -> bool:
         """Whether a literal or captured number matches a constant whose rank would raise the rank of the result."""
         for position, (term, value) in enumerate(zip(terms, values, strict=True)):
@@ -315,33 +306,39 @@ class Matcher:
             return None, ("", ""), (), passed
         return node, self.view.meaning(node, wanted), tuple(node.inputs), passed
 
-    def _arguments(self, terms: Sequence[Normal], values: Sequence[Target | None], state: State) -> Iterator[State]:
+    def _arguments(self, terms: tuple[Normal, ...], values: tuple[Target | None, ...], state: State) -> Iterator[State]:
         """Match all arguments, structured ones first, to find a mismatch early."""
         values = (*values, *(None,) * (len(terms) - len(values)))
         order = most_specific_first(terms)
 
         def step(position: int, so_far: State) -> Iterator[State]:
-            if position == len(order):
-                yield so_far
-                return
-            index = order[position]
-            term, value = terms[index], values[index]
-            if value is None:
-                if isinstance(term, Nothing) or (isinstance(term, Name) and term.name == "_"):
-                    yield from step(position + 1, so_far)
-                elif isinstance(term, Name) and term.optional is not None:
-                    without = self._without(term.optional, so_far)
-                    if without is not None:
-                        yield from step(position + 1, without)
-                else:
-                    said = (words(term), "an omitted input", "give the input that is left out")
-                    self.recorder.fail(Kind.INPUTS, so_far, term.span, None, said=said)
-                return
-            optional = term.optional if isinstance(term, Name) else None
-            for found in self.match(term, value, so_far):
-                yield from step(position + 1, found if optional is None else found.choose(id(optional), 0))
+            while position < len(order):
+                index = order[position]
+                position += 1
+                found = self._argument(terms[index], values[index], so_far)
+                if type(found) is not tuple or len(found) != 1:
+                    for reached in found:
+                        yield from step(position, reached)
+                    return
+                so_far = found[0]  # the common case: a name has one way to match
+            yield so_far
 
-        yield from step(0, state)
+        return step(0, state)
+
+    def _argument(self, term: Normal, value: Target | None, state: State) -> Iterable[State]:
+        """The states in which an operand, or an omitted input, equals an argument."""
+        optional = term.optional if type(term) is Name else None
+        if value is not None:
+            found = self.match(term, value, state)
+            return found if optional is None else (reached.choose(id(optional), 0) for reached in found)
+        if optional is not None:
+            without = self._without(optional, state)
+            return () if without is None else (without,)
+        if isinstance(term, Nothing) or (isinstance(term, Name) and term.name == "_"):
+            return (state,)
+        said = (words(term), "an omitted input", "give the input that is left out")
+        self.recorder.fail(Kind.INPUTS, state, term.span, None, said=said)
+        return ()
 
     # Chains
 

@@ -7,8 +7,9 @@ expanded in the same way (`onnx_subgraph.matching.chain`). So patterns need not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from onnx_subgraph.errors import Span
@@ -193,7 +194,8 @@ def is_empty(term: Normal) -> bool:
             return False
 
 
-def counts(arguments: Sequence[Normal]) -> range:
+@lru_cache(maxsize=1 << 14)
+def counts(arguments: tuple[Normal, ...]) -> range:
     """The allowed numbers of arguments: trailing ones may be missing if they are optional or omitted."""
     least = len(arguments)
     while least and (isinstance(last := arguments[least - 1], Nothing) or (isinstance(last, Name) and last.optional is not None)):

@@ -9,18 +9,22 @@ graphs, equal nothing, because they may give different results for the same inpu
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
 from onnx_subgraph.language.axis import numbered
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators import Schema, counts_in_result, is_axis, is_elementwise, is_ordered
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 from onnx_subgraph.operators.randomness import RANDOM
+
+if TYPE_CHECKING:
+    import numpy as np
 
 EXCHANGEABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 """Operators whose two operands can be swapped without changing any bit of the result."""
@@ -47,12 +51,12 @@ class Numbering:
         beside: Numbering | None = None,
     ) -> None:
         self._repeats = repeats
-        self._constants = constants
         self._schema = schema
         self._through = through
         self._numbers: dict[ir.Value, int] = {}
         self._keys: dict[Hashable, int] = {} if beside is None else beside._keys
         self._common: dict[ir.Node, Hashable | None] = {}
+        self._content = remembered(partial(content, constants=constants))
 
     def add(self, node: ir.Node) -> Hashable | None:
         """Number the results of a node. Returns the key that equal nodes share; None where the node equals no other."""
@@ -89,20 +93,22 @@ class Numbering:
                 self.add(node)
                 known = self._numbers.get(source)
         if known is None:
-            known = self._numbers[source] = self._keys.setdefault(content(source, self._constants) or source, len(self._keys))
+            known = self._numbers[source] = self._keys.setdefault(self._content(source) or source, len(self._keys))
         return known
 
     def _number(self, node: ir.Node) -> None:
         key = self._common[node] = self._key(node)
         for index, output in enumerate(node.outputs):
             if key is not None and output not in self._numbers and self._through(output) is output:
-                held = content(output, self._constants)
+                held = self._content(output)
                 self._numbers[output] = self._keys.setdefault((key, index) if held is None else held, len(self._keys))
 
     def _key(self, node: ir.Node) -> Hashable | None:
         schema = self._schema(node)
         if schema is None or node.op_type in RANDOM or not self._repeats(node):
             return None
+        if node.op_type == "Constant" and (held := self._content(node.outputs[0])) is not None:
+            return held
         statics = self._statics(node, schema)
         if statics is None:
             return None
@@ -123,7 +129,7 @@ class Numbering:
 
         A one-element constant has one number for every rank that does not raise the rank of the result.
         """
-        held = content(value, self._constants, 1) if is_elementwise(node.op_type, node.domain) else None
+        held = self._content(value) if is_elementwise(node.op_type, node.domain) else None
         if held is None or not held[1] or any(d != 1 for d in held[1]):
             return self.of(value)
         others = (v.shape.rank() for v in node.inputs if v is not None and v is not value and v.shape is not None)
@@ -146,7 +152,7 @@ class Numbering:
             found[name] = value
         for position, name in _axis_inputs(schema):
             operand = node.inputs[position] if position < len(node.inputs) else None
-            if operand is not None and (held := content(operand, self._constants, _COMPUTED)) is not None:
+            if operand is not None and (held := self._content(operand)) is not None and is_short(operand):
                 found[name] = _axes(held)
         if found.get("axes") not in (None, ()):
             found.pop(NOOP, None)
@@ -218,14 +224,22 @@ def content(value: ir.Value, constants: Constants, most: int = _STORED) -> tuple
 
     most: maximum number of elements of a stored constant.
     """
+    if not constants.is_constant(value):
+        return None
     producer = value.producer()
     stored = producer is None or producer.op_type == "Constant"
-    if not _is_small(value, most if stored else min(most, _COMPUTED)) or not constants.is_constant(value):
+    if not _is_small(value, most if stored else min(most, _COMPUTED)):
         return None
     array = constants.array(value)
     if array is None or array.dtype.hasobject:  # the bytes of an object array are addresses
         return None
-    return (array.dtype.name, array.shape, array.tobytes())  # the name distinguishes narrow floats, which share one numpy kind
+    return (_name(array.dtype), array.shape, array.tobytes())
+
+
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    """The name of a type, which numpy makes slowly. Unlike the kind, it distinguishes narrow floats."""
+    return dtype.name
 
 
 def is_short(value: ir.Value) -> bool:

@@ -70,11 +70,6 @@ class Prefilter:
         return dict.fromkeys(v for s in dict.fromkeys(structures) for v in self._cut.get(s, ())) if self._cut else ()
 
     def _question(self, structure: Structure) -> Question[object]:
-        ask, operators, identity = self._asked(structure), heads(structure), self.look.identity
-        return ask if operators is None else lambda value: identity(value) in operators and ask(value)
-
-    def _asked(self, structure: Structure) -> Question[object]:
-        """As `_question`, for values that one of the right operators computes."""
         match structure:
             case Applied():
                 return remembered(self._applied(structure))
@@ -120,18 +115,21 @@ class Prefilter:
     def _applied(self, structure: Applied) -> Question[bool]:
         arguments = [self.question(argument) for argument in structure.arguments]
         operators, standing = structure.operators, standing_for(structure.operators)
+        telling = [i for i, argument in enumerate(structure.arguments[: structure.aligned]) if not is_free(argument)]
 
         def are_aligned(inputs: Sequence[ir.Value | None]) -> bool:
-            pairs = zip(arguments[: structure.aligned], inputs, strict=False)
-            return all(value is None or argument(value) for argument, value in pairs)
+            for index in telling:
+                if index < len(inputs) and (value := inputs[index]) is not None and not arguments[index](value):
+                    return False
+            return True
 
         def ask(value: ir.Value) -> bool:
             node = self.look.through(value).producer
             identity = None if node is None else self.view.identity[node]
             if node is None or identity not in operators:  # a Gemm without addend can be a MatMul
                 return node is not None and identity in standing and len(node.inputs) == 2
-            if node.op_type in COMMUTATIVE:
-                operands = self._operands(node) if node.op_type in ASSOCIATIVE else node.inputs
+            if identity[1] in COMMUTATIVE:
+                operands = self._operands(node) if identity[1] in ASSOCIATIVE else node.inputs
                 return all(any(v is not None and argument(v) for v in operands) for argument in arguments)
             if identity in SWAPPING:
                 return any(map(are_aligned, orders(identity, node.inputs)))
@@ -159,10 +157,11 @@ class Prefilter:
     def _chains(self, wanted: Structure) -> Question[tuple[Factoring, ...]]:
         assert isinstance(wanted, Items)
         required, may, seen_as = required_heads(wanted), self._may(wanted), self.variants(wanted.form)
-        factorings = self.factorings[wanted.form.is_product]
+        factorings, operators, identity = self.factorings[wanted.form.is_product], heads(wanted), self.look.identity
+        telling = [item for item in wanted.items if not is_free(item[0])]  # the exponents of a factoring are those of the form
 
         def fits(factoring: Factoring) -> bool:
-            for asked in wanted.items:
+            for asked in telling:
                 for item in factoring.items:
                     if may(asked, item):
                         break
@@ -171,6 +170,8 @@ class Prefilter:
             return True
 
         def ask(value: ir.Value) -> tuple[Factoring, ...]:
+            if operators is not None and identity(value) not in operators:
+                return ()
             # Each required operator must compute an item of `value`. This is checked before factorings are computed.
             heads = factorings.heads(value) if required else None
             if heads is not None and any(map(heads.isdisjoint, required)):
@@ -200,6 +201,11 @@ class Prefilter:
             return isinstance(item[0], Virtual) or questions[one[0]](item[0])
 
         return may
+
+
+def is_free(structure: Structure) -> bool:
+    """Whether every value has this structure."""
+    return isinstance(structure, Anything) and structure.constant is None
 
 
 @cache

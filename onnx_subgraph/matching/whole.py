@@ -24,7 +24,7 @@ from onnx_subgraph.matching.view import View
 
 def roots_of(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value]) -> Iterable[ir.Value]:
     """The values that can be the root of the whole pattern if its anchor has these results."""
-    roots = climb(values, anchor.path, matcher.look.consumers)
+    roots = climb(values, anchor.path, matcher.look)
     if not matcher.mixed:
         return roots
     graph = matcher.view.graph
@@ -64,7 +64,7 @@ def _other_roots(matcher: Matcher, others: list[Name], state: State) -> Iterator
     for bound, value in state.bindings.items():
         if isinstance(bound, str) and type(value) is ir.Value:
             for path in paths_to(name, bound):
-                candidates.update(climb([value], path, matcher.look.consumers))
+                candidates.update(climb([value], path, matcher.look))
     for candidate in candidates:
         if id(candidate) not in taken and matcher.view.producer(candidate) is not None:
             for found in matcher.match(name, candidate, state):
@@ -99,25 +99,19 @@ class _Bindings:
     """The bindings of a match, as names for sentences; `let` adds names."""
 
     def __init__(self, matcher: Matcher, state: State) -> None:
-        self.values: dict[str, Any] = {n: v for n, v in state.bindings.items() if isinstance(n, str)}
+        self.values: dict[str, Any] = {n: v for n, v in state.bindings.items() if type(n) is str}
         self._matcher = matcher
         self._state = state
         self._root = self.values.get(matcher.normal.primary.name)
-        self._facts: dict[str, object] = {}
 
     def __call__(self, name: str) -> object:
         """The facts of what a name is bound to."""
-        if name not in self._facts:
-            self._facts[name] = self._facts_of(name)
-        return self._facts[name]
-
-    def _facts_of(self, name: str) -> object:
-        value, view = self.values.get(name), self._matcher.view
-        if type(value) is ir.Value:
-            if ("axes", name) in self._state.bindings:
-                return AxisFacts(view.constants, value, self._state.bindings["axes", name])
-            return view.facts(value)
-        return self._state.bindings.get(("facts", name), value)
+        value, bindings = self.values.get(name), self._state.bindings
+        if type(value) is not ir.Value:
+            return value if value is None else bindings.get(("facts", name), value)
+        if ("axes", name) in bindings:
+            return AxisFacts(self._matcher.view.constants, value, bindings["axes", name])
+        return self._matcher.view.facts(value)
 
     def holds(self, sentence: Expression) -> bool:
         """Whether a sentence is true."""
@@ -134,7 +128,6 @@ class _Bindings:
         """Bind a name of `let` to its value. Returns whether it has one."""
         try:
             self.values[name] = definition(expression, self)
-            self._facts.pop(name, None)
         except UnknownFact as fact:
             unknown = fact.with_traceback(None)
             expected = f"`{expression}`" if name == expression.text else f"`{name} = {expression}`"  # a condition names itself

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,6 +115,7 @@ class Body:
         return frozenset(found - SLIGHT)
 
 
+@lru_cache(maxsize=1 << 10)
 def stored(value: ir.Value) -> np.ndarray | None:
     """The elements of a `Constant` of a body, also behind casts; None for any other value."""
     node = value.producer()
@@ -141,11 +142,11 @@ def is_static(view: View, value: ir.Value) -> bool:
             known[current] = True
         else:
             read = _read(node)
-            pending = [v for v in read if v not in known]
-            if pending:
-                stack += [current, *pending]
+            first = next((v for v in read if not known.get(v, False)), None)  # most values have an operand that decides
+            if first is None or first in known:
+                known[current] = bool(read) and first is None
             else:
-                known[current] = bool(read) and all(known[v] for v in read)
+                stack += [current, first]
     return known[value]
 
 
