@@ -107,3 +107,18 @@ def test_a_column_that_stays_is_no_sink(logits: str, start: str, end: str, libra
     sunk = f"""{COLUMN.format(logits=logits)} p = Softmax <axis = -1> (logits) {DROPPED.format(start=start, end=end)}"""
     result = fuse(saved(tmp_path, sunk), None, library, Options(dry_run=True))
     assert result.operators_after.get("Softmax") == 1 and not result.undone
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "instead"),
+    [
+        ("gpt-oss", "float[1, 4, 1, 1] sink = {-1, 0, 1, 2}", "float[1, 1, 1, 1] sink = {1}"),
+        ("Flint", "float[1, 4, 1, 1] sink = {-1, 0, 1, 2}", "float[1, 1, 1, 1] sink = {1}"),
+        ("Granite", "float[1, 4, 1] level = {-1, 0, 1, 2}", "float[1, 1, 1] level = {1}"),
+    ],
+)
+def test_one_sink_for_all_heads_is_left(name: str, given: str, instead: str, library: Library, tmp_path: Path) -> None:
+    path = saved(tmp_path, SINKS[name])
+    onnx.save(onnx.parser.parse_model(MODEL.format(sunk=SINKS[name], keys="s", size=8).replace(given, instead)), path)
+    result = fuse(path, None, library, Options(dry_run=True))
+    assert result.operators_after.get("Softmax") == 1 and not result.undone
