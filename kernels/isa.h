@@ -57,7 +57,8 @@ typedef struct {
     bool interleaved;                                        /* a pair is two neighbours; else an element and the one half a row further */
 } Rotary;
 
-/* softmax(scale * query keyᵀ + mask) value of each head. The sink is one more score of each row, without a value. Steps are in elements, from one batch element, head or position to the next. */
+/* softmax(scale * query keyᵀ + mask) value of each head. The sink is one more score of each row of a head, and has no value. Steps are in
+   elements, from one batch element, head or position to the next. */
 typedef struct {
     Storage storage;
     const void *query, *key, *value, *mask, *sink; /* sink: [heads]; mask and sink may be NULL */

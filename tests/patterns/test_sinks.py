@@ -114,11 +114,16 @@ def test_a_column_that_stays_is_no_sink(logits: str, start: str, end: str, libra
     [
         ("gpt-oss", "float[1, 4, 1, 1] sink = {-1, 0, 1, 2}", "float[1, 1, 1, 1] sink = {1}"),
         ("Flint", "float[1, 4, 1, 1] sink = {-1, 0, 1, 2}", "float[1, 1, 1, 1] sink = {1}"),
-        ("Granite", "float[1, 4, 1] level = {-1, 0, 1, 2}", "float[1, 1, 1] level = {1}"),
+        ("Granite", "float[1, 4, 1] level = {-1, 0, 1, 2}", "float[1, 1, 5] level = {1, 2, 3, 4, 5}"),
     ],
 )
-def test_one_sink_for_all_heads_is_left(name: str, given: str, instead: str, library: Library, tmp_path: Path) -> None:
+def test_a_sink_that_is_not_one_number_of_each_head_is_left(
+    name: str, given: str, instead: str, library: Library, tmp_path: Path
+) -> None:
     path = saved(tmp_path, SINKS[name])
-    onnx.save(onnx.parser.parse_model(MODEL.format(sunk=SINKS[name], keys="s", size=8).replace(given, instead)), path)
+    onnx.save(
+        onnx.parser.parse_model(MODEL.format(sunk=SINKS[name], keys="5", size=8).replace(" s,", " 5,").replace(given, instead)),
+        path,
+    )
     result = fuse(path, None, library, Options(dry_run=True))
     assert result.operators_after.get("Softmax") == 1 and not result.undone
