@@ -27,12 +27,12 @@ class Here(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=[NAME, "amx"])
-def here(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Here:
+def here(request: pytest.FixtureRequest, library: Path) -> Here:
     """The library on a processor with these instructions. Without AMX, C functions stand in for it."""
     if request.param in kernels.describe().here:
         return Here(library, request.param)
     if request.param == "amx":
-        return Here(amx_laws.emulated(library, tmp_path_factory), "amx")
+        return Here(amx_laws.emulated(), "amx")
     pytest.skip("this processor has no AVX512_BF16")
 
 
