@@ -748,7 +748,7 @@ def summed() -> Variants:
             OUT,
             lambda t, o=order, s=scores, r=result: t.call(
                 "Reshape",
-                write(t, *(by_four(t, x) for x in ("query", "key", "value")), s, r, o),
+                write(t, by_four(t, "query"), by_four(t, "key"), by_four(t, "value"), s, r, o),
                 t.integers(0, 0, 8),
             ),
         )

@@ -125,7 +125,8 @@ def test_two_threads_and_many_signatures_lose_nothing_and_leak_nothing(
         order = np.random.default_rng(seed).permutation(len(signatures))
         for number in order:
             for again in range(3):
-                given = feeds(*signatures[number], seed + again)
+                batch, length = signatures[number]
+                given = feeds(batch, length, seed + again)
                 try:
                     if not all(map(np.array_equal, session.run(None, given), plain.run(None, given))):
                         wrong.append(signatures[number])

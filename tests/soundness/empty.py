@@ -123,8 +123,8 @@ def fused(proto: onnx.ModelProto, pattern: Pattern, loads: Loadability) -> Itera
 def failing(pattern: Pattern, loads: Loadability) -> Iterator[str]:
     """Where a fused instance fails or differs with a size of 0, and its original runs."""
     models = list(emptied(pattern))
-    run = [(*model, expected) for model, expected in zip(models, outputs_of(models), strict=True) if expected is not None]
-    each = [(target, made, *rest) for proto, *rest in run for target, made in fused(proto, pattern, loads)]
+    run = [(proto, f, known) for (proto, f), known in zip(models, outputs_of(models), strict=True) if known is not None]
+    each = [(target, made, feeds, known) for proto, feeds, known in run for target, made in fused(proto, pattern, loads)]
     for (target, _, feeds, expected), outputs in zip(each, outputs_of([(made, f) for _, made, f, _ in each]), strict=True):
         if outputs is None or not all(map(_equal, expected, outputs)):
             shapes = {name: [*array.shape] for name, array in feeds.items()}

@@ -42,8 +42,8 @@ FIXED = RESHAPED.replace("2, -1, 6, 64", "2, 1500, 6, 64")
 
 
 def cutting(before: str, after: str) -> Cutting:
-    models = [ir.from_proto(onnx.parser.parse_model(text)) for text in (before, after)]
-    return Cutting(Rewrite("", "", "", (), 0, root="y", place=Place("", "", ("y",))), *models, (("y", "y"),))
+    first, second = (ir.from_proto(onnx.parser.parse_model(text)) for text in (before, after))
+    return Cutting(Rewrite("", "", "", (), 0, root="y", place=Place("", "", ("y",))), first, second, (("y", "y"),))
 
 
 def sizes_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
