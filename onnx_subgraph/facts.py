@@ -20,11 +20,10 @@ from onnx_subgraph.model.element_types import numpy_name
 from onnx_subgraph.model.repetition import doubled, paired
 
 
-class Facts:
-    """The facts of one value of the graph, under the names that the language gives them."""
+class TypeFacts:
+    """The facts of a value that its type gives, under the names that the language gives them."""
 
-    def __init__(self, constants: Constants, value: ir.Value) -> None:
-        self._constants = constants
+    def __init__(self, value: ir.Value) -> None:
         self._value = value
 
     @cached_property
@@ -44,6 +43,14 @@ class Facts:
     def rank(self) -> int | None:
         """The number of dimensions."""
         return None if self._value.shape is None else self._value.shape.rank()
+
+
+class Facts(TypeFacts):
+    """All facts of one value of the graph."""
+
+    def __init__(self, constants: Constants, value: ir.Value) -> None:
+        super().__init__(value)
+        self._constants = constants
 
     @property
     def is_constant(self) -> bool:

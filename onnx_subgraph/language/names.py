@@ -166,7 +166,7 @@ def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
                 )
         for name in assignment.names:
             if name != "_" and name not in names.assigned:
-                if name in known or (last.get(name, -1) <= position and name not in block.needs | block.without):
+                if name in known or (last.get(name, -1) <= position and name not in block.requires.asked):
                     hint = spelling.hint(name, names.assigned, "assign what is matched, or use the name in a line below")
                     message = f"`{name}` is not assigned in `match`, so nothing takes it"
                     raise PatternError(message, span=assignment.span, hint=hint)

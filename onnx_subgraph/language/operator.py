@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.requirement import NOTHING, Requirement
 from onnx_subgraph.language.term import (
     Apply,
     Assignment,
@@ -34,14 +35,13 @@ Definitions = tuple[tuple[str, Expression], ...]
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """The lines that replace a canonical operator, for matches with all arguments of `needs` and none of `without`.
+    """The lines that replace a canonical operator. where: sentences about its arguments that must be true in the match.
 
     file: the lowering's file, "" for the operator's own.
     """
 
     block: Block
-    needs: frozenset[str] = frozenset()
-    without: frozenset[str] = frozenset()
+    where: Requirement = NOTHING
     file: str = ""
 
 
@@ -97,7 +97,7 @@ class Raised:
 
     def lowered(self, target: str) -> tuple[Block, ...]:
         """The replacements for a target: the formula's lines, with a lowering in place of the operator."""
-        possible = (one for one in self.operator.lowerings.get(target, ()) if one.needs <= self.arguments.keys())
+        possible = (one for one in self.operator.lowerings.get(target, ()) if one.where.present <= self.arguments.keys())
         return tuple(map(self._expanded, possible))
 
     def _expanded(self, lowering: Lowering) -> Block:
@@ -106,8 +106,8 @@ class Raised:
         names = {name: operator.prefix + name for name in (*operator.inputs, *operator.attributes, *dict(operator.let))}
         names |= {name: operator.prefix + name for name in block.names} | results
         used = {term.name for line in block for term in walk(line.term) if isinstance(term, Variable)}
-        used |= (lowering.needs | lowering.without) & self.arguments.keys()
-        inputs = (
+        used |= lowering.where.asked & self.arguments.keys()
+        inputs = tuple(
             Assignment((names[name],), self.arguments.get(name, Omitted(self.call.span)), self.call.span)
             for name in operator.inputs
             if name in used
@@ -116,8 +116,8 @@ class Raised:
             Assignment(tuple(names.get(n, n) for n in line.names), _renamed(line.term, names, operator.prefix), line.span)
             for line in block
         )
-        present, absent = (frozenset(operator.prefix + name for name in some) for some in (lowering.needs, lowering.without))
-        return Block((*self.before, *inputs, *lines, *self.after), present, absent, lowering.file)
+        requires = replace(lowering.where, prefix=operator.prefix, line=len(self.before) + len(inputs))
+        return Block((*self.before, *inputs, *lines, *self.after), requires, lowering.file)
 
 
 def read_raised(block: Block, known: Mapping[str, CanonicalOperator]) -> Raised:

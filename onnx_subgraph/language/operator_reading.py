@@ -5,22 +5,25 @@ Checks the keys, that there is one definition, and that every name in the lines 
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
+from onnx_subgraph.language.grammar import Code
 from onnx_subgraph.language.operator import CanonicalOperator, Definitions, Lowering
 from onnx_subgraph.language.pattern import WRITTEN
-from onnx_subgraph.language.reading import check_keys, read_summary, required
+from onnx_subgraph.language.reading import check_keys, each_sentence, read_summary, required
 from onnx_subgraph.language.recipe import recipe_axes, recipe_mistake
-from onnx_subgraph.language.sentence import free_names, place_of, read_definitions
+from onnx_subgraph.language.requirement import Requirement
+from onnx_subgraph.language.sentence import free_names, place_of, read_conjuncts, read_definitions
 from onnx_subgraph.language.source import Data, Fields, Items, read_text_of
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
-from onnx_subgraph.language.vocabulary import DTYPES
+from onnx_subgraph.language.vocabulary import DTYPES, TYPE_FACTS
 
 KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *WRITTEN, "native", "layouts", "formulas")
 """The keys of an operator's file, in the usual order."""
@@ -39,7 +42,7 @@ def operator_of(fields: Fields, path: Path) -> CanonicalOperator:
     inputs, optional = _parameters(required(fields, "inputs"), "inputs")
     attributes, left_out = _parameters(fields.get("attributes"), "attributes")
     definition = read_block(required(fields, "definition"), "definition")
-    lowerings = _by_target(fields, (*inputs, *attributes))
+    lowerings = _by_target(fields)
     operator = CanonicalOperator(
         name=name.text,
         summary=read_summary(fields),
@@ -66,7 +69,7 @@ def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOper
         known = spelling.hint(name.text, operators, f"the canonical operators are {', '.join(sorted(operators)) or 'none'}")
         raise PatternError(f"`{name.text}` is not a canonical operator", span=name.span, hint=known)
     read_summary(fields)
-    added = _by_target(fields, (*operator.inputs, *operator.attributes), str(path))
+    added = _by_target(fields, str(path))
     if not added:
         hint = f"write `{' or `'.join(f'{target}:`' for target in WRITTEN)} and the lines that stand for it there"
         raise PatternError(f"there is no replacement for `{operator.name}`", span=fields.span, hint=hint)
@@ -84,13 +87,11 @@ def _let(fields: Fields, lowerings: Mapping[str, tuple[Lowering, ...]], *blocks:
     return (*named, *dict(pair for block in written for pair in block.conditions).items())
 
 
-def _by_target(fields: Fields, arguments: Collection[str], file: str = "") -> Mapping[str, tuple[Lowering, ...]]:
+def _by_target(fields: Fields, file: str = "") -> Mapping[str, tuple[Lowering, ...]]:
     """Target → lowerings of the operator. file: the lowering's file, "" for the operator's own."""
     given = ((target, fields.get(target)) for target in WRITTEN)
     return {
-        target: tuple(replace(one, file=file) for one in _lowerings(data, target, arguments))
-        for target, data in given
-        if data is not None
+        target: tuple(replace(one, file=file) for one in _lowerings(data, target)) for target, data in given if data is not None
     }
 
 
@@ -147,26 +148,27 @@ def _layouts(data: Data | None, operator: CanonicalOperator) -> Mapping[str, str
     return found
 
 
-def _lowerings(data: Data, target: str, arguments: Collection[str]) -> tuple[Lowering, ...]:
-    return tuple(_lowering(item, target, arguments) for item in (data.items if isinstance(data, Items) else (data,)))
+def _lowerings(data: Data, target: str) -> tuple[Lowering, ...]:
+    return tuple(_lowering(item, target) for item in (data.items if isinstance(data, Items) else (data,)))
 
 
-def _lowering(data: Data, target: str, arguments: Collection[str]) -> Lowering:
+def _lowering(data: Data, target: str) -> Lowering:
     if not isinstance(data, Fields):
         return Lowering(read_block(data, target))
-    check_keys(data, ("with", "without", "lines"), "a lowering")
-    needs, without = (_named(data.get(key), key, arguments) for key in ("with", "without"))
-    return Lowering(read_block(required(data, "lines"), target), needs, without)
+    for key, _ in data.entries:
+        if key.text == "without":
+            hint = "write `where: x is None`, for each argument that the lines can't take"
+            raise PatternError("`without` has become a sentence", span=key.span, hint=hint)
+    check_keys(data, ("where", "lines"), "a lowering")
+    parts = (part for item in each_sentence(data.get("where")) for part in read_conjuncts(item, "where", _check_fact))
+    return Lowering(read_block(required(data, "lines"), target), Requirement(tuple(parts)))
 
 
-def _named(data: Data | None, key: str, arguments: Collection[str]) -> frozenset[str]:
-    """The arguments that a lowering names, one or a list."""
-    items = data.items if isinstance(data, Items) else () if data is None else (data,)
-    names = [read_text_of(item, key) for item in items]
-    for name in names:
-        if name.text not in arguments:
-            raise PatternError(f"`{name.text}` is not an argument", span=name.span, hint=spelling.hint(name.text, arguments))
-    return frozenset(name.text for name in names)
+def _check_fact(node: ast.Attribute, code: Code) -> None:
+    """Raise PatternError for a fact that is not known of every argument before the model runs."""
+    if node.attr not in TYPE_FACTS:
+        hint = spelling.hint(node.attr, TYPE_FACTS, f"the facts are {', '.join(TYPE_FACTS)}")
+        raise PatternError(f"`.{node.attr}` is not a fact about an argument", span=code.span(node), hint=hint)
 
 
 def _check(operator: CanonicalOperator) -> None:
@@ -179,6 +181,12 @@ def _check(operator: CanonicalOperator) -> None:
                 hint = spelling.hint(used, attributes, "`let` computes with the attributes")
                 raise PatternError(f"`{used}` is not an attribute", span=place_of(expression, used), hint=hint)
         attributes.add(name)
+    for lowering in (one for several in operator.lowerings.values() for one in several):
+        for sentence in lowering.where.sentences:
+            for used in free_names(sentence):
+                if used not in (*operator.inputs, *attributes):
+                    hint = spelling.hint(used, (*operator.inputs, *attributes))
+                    raise PatternError(f"`{used}` is not an argument", span=place_of(sentence, used), hint=hint)
     for block in (operator.definition, *(one.block for lowerings in operator.lowerings.values() for one in lowerings)):
         _check_block(block, {*operator.inputs, *attributes})
         missing = [name for name in results if name not in block.names]

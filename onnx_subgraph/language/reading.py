@@ -7,7 +7,7 @@ are defined and used; `check` checks what the operators accept.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -76,7 +76,7 @@ def pattern_of(
         group=path.absolute().parent.name,
         summary=read_summary(fields),
         match=match,
-        where=_where(fields.get("where")),
+        where=tuple(read_sentence(sentence, "where") for sentence in each_sentence(fields.get("where"))),
         let=(*_let(fields.get("let")), *asked.items(), *(() if raised is None else raised.let)),
         replace={t: blocks[0] for t, blocks in lowered.items()} | written,
         variants={t: blocks[1:] for t, blocks in lowered.items() if len(blocks) > 1},
@@ -189,13 +189,11 @@ def read_flag(fields: Fields, key: str) -> bool:
     return scalar.text == "true"
 
 
-def _where(data: Data | None) -> tuple[Expression, ...]:
-    if data is None:
-        return ()
-    sentences = data.items if isinstance(data, Items) else (data,)
+def each_sentence(data: Data | None) -> Sequence[Data]:
+    """The sentences under `where`, one or a list."""
     if isinstance(data, Scalar) and data.style == "|":
         raise PatternError("`where` is a list", span=data.span, hint="write `where:` and below it one `- x.rank == 3` a line")
-    return tuple(read_sentence(sentence, "where") for sentence in sentences)
+    return data.items if isinstance(data, Items) else () if data is None else (data,)
 
 
 def _let(data: Data | None) -> tuple[tuple[str, Expression], ...]:

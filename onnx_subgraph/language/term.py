@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.requirement import NOTHING, Requirement
 from onnx_subgraph.operators.names import qualified
 
 Scalar = bool | int | float | str
@@ -193,13 +194,12 @@ class Assignment:
 class Block:
     """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used.
 
-    needs, without: names that must be present or absent in the match. lowering: the file of a lowering that is not the operator's
-    own, or "". conditions: what its Conditional terms ask, by its text.
+    requires: what must be true in the match. lowering: the file of a lowering that is not the operator's own, or "". conditions:
+    what its Conditional terms ask, by its text.
     """
 
     assignments: tuple[Assignment, ...]
-    needs: frozenset[str] = frozenset()
-    without: frozenset[str] = frozenset()
+    requires: Requirement = NOTHING
     lowering: str = ""
     conditions: tuple[tuple[str, Expression], ...] = field(default=(), compare=False)
 

@@ -11,8 +11,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+TYPE_FACTS = ("dtype", "shape", "rank")
+"""The facts of a value that its type gives."""
 FACTS = (
-    *("dtype", "shape", "rank", "is_constant", "is_scalar", "is_output"),
+    *TYPE_FACTS,
+    *("is_constant", "is_scalar", "is_output"),
     *("is_doubled", "is_paired", "is_binary", "is_dequantized", "value"),
 )
 """The facts of a value, as in `x.rank`."""

@@ -26,7 +26,6 @@ PROBED_CONSTANT_BYTES = 256
 _ANONYMOUS = re.compile(r"\b_d\d+\b")
 """The name that shape inference gives an unknown dimension; it also occurs inside a maximum."""
 _MULTI_HEAD, _OURS = "com.microsoft.MultiHeadAttention", f"{OWN_DOMAIN}.Attention"
-_GROUP_QUERY = "com.microsoft.GroupQueryAttention"
 _PREFER = "ask for it all the same: --prefer fusion"
 
 
@@ -129,8 +128,6 @@ def check_operands(fragment: Fragment, *, has_kernel: bool) -> None:
     for node in fragment.nodes:
         if operator_of(node) in ("Attention", _MULTI_HEAD) or (has_kernel and operator_of(node) == _OURS):
             _check_broadcast(node)
-        elif operator_of(node) == _GROUP_QUERY:
-            _check_self_attention(node)
 
 
 def _check_attributes(fragment: Fragment) -> None:
@@ -149,17 +146,6 @@ def _floats(attribute: ir.Attr) -> Sequence[float]:
     if attribute.type == ir.AttributeType.FLOAT:
         return (attribute.value,)
     return attribute.value if attribute.type == ir.AttributeType.FLOATS else ()
-
-
-def _check_self_attention(node: ir.Node) -> None:
-    """Refuse what GroupQueryAttention can't take: a batch, length or size that is not the same for all operands, or not by 8."""
-    query, *others = ((None,) * 3 if value is None or value.shape is None else tuple(value.shape) for value in node.inputs[:3])
-    heads, groups = (node.attributes.get_int(name, 0) for name in ("num_heads", "kv_num_heads"))
-    size = query[2] // heads if isinstance(query[2], int) else 0
-    if any(None in shape or shape != (*query[:2], size * groups) for shape in others):
-        raise Refused(f"{operator_of(node)} takes queries and keys of one batch, length and size, and here they may differ")
-    if size % 8:
-        raise Refused(f"{operator_of(node)} takes sizes that are multiples of 8, and this one is {size}")
 
 
 def _check_broadcast(node: ir.Node) -> None:
@@ -254,7 +240,7 @@ def nothing_to_try(match: Match, target: str, others: Sequence[str]) -> Refused:
     """The refusal of a match whose pattern has no replacement for the target. others: the targets that it has one for."""
     pattern = match.pattern
     possible = [block for t in dict.fromkeys((target, "standard")) for block in pattern.blocks(t)]
-    taken = {name for block in possible for name in block.without if match.bindings.get(name) is not None}
+    taken = {name for block in possible for name in block.requires.absent if match.bindings.get(name) is not None}
     if pattern.grow is not None:
         reason = "a region becomes a function: use the target function"
     elif target == "function" and not pattern.bodies:

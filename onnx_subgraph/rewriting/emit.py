@@ -79,10 +79,15 @@ class Emitter:
     results: dict[str, Operand] = field(default_factory=dict)
     own: Callable[[Emitter], tuple[ir.Value, ...]] | None = None
 
-    def block(self, block: Block) -> None:
-        """Emit every line whose results are needed. Raises Refused where the block can't be written for this match."""
+    def block(self, block: Block, check: Callable[[Emitter], None] = lambda _: None) -> None:
+        """Emit every line whose results are needed. Raises Refused where the block can't be written for this match.
+
+        check: called when all has been emitted that the block's requirement is about; it may raise Refused.
+        """
         read = [self._names(line.term) for line in block.assignments]
         for position, line in enumerate(block.assignments):
+            if position == block.requires.line:
+                check(self)
             later = set().union(*read[position + 1 :])
             needed = [n != "_" and (n in later or self.is_read(n)) for n in line.names]
             if any(needed):
@@ -140,6 +145,11 @@ class Emitter:
     def value_of(self, name: str) -> ir.Value:
         """The value of a name that the block assigned."""
         return self.settled(self.results.get(name), None)
+
+    def operand_of(self, name: str) -> ir.Value | Static | np.ndarray | ir.Attr | None:
+        """What a name stands for: a value, or what is known before the model runs; None where it is absent."""
+        operand = self.results.get(name, self.bindings.get(name))
+        return operand if operand is None or isinstance(operand, ir.Value) else self._known(name)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         """`value` as another dtype."""

@@ -10,15 +10,16 @@ read all of them. So a kernel for the operator can rely on them. Different defin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import onnx_ir as ir
 
 from onnx_subgraph import operators
 from onnx_subgraph.language.names import fresh
-from onnx_subgraph.language.operator import CanonicalOperator, Raised
+from onnx_subgraph.language.operator import CanonicalOperator, Lowering, Raised
 from onnx_subgraph.language.pattern import TARGETS, WRITTEN
+from onnx_subgraph.language.requirement import NOTHING, Requirement
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.element_types import named
@@ -27,6 +28,7 @@ from onnx_subgraph.rewriting.attribute import Lookup, plain
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.dtypes import is_narrower
 from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.rewriting.fit import check_fit
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.kernel_layouts import Layouts
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
@@ -154,19 +156,19 @@ def _call_raised(
         statics = {name: match.bindings.get(operator.prefix + name) for name in (*operator.attributes, *dict(operator.let))}
         results = operator.definition.assignments[-1].names
 
-        def body(block: Block, check: Check) -> Emitter:
+        def body(block: Block, check: Check, where: Requirement = NOTHING) -> Emitter:
             inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
             known = {**statics, **opaque}
             inside = Emitter(inner, known, {}, lambda n: lookup(operator.prefix + n), lambda n: n in results, precision=precision)
             inside.results.update({name: layouts.undone(inside, name, inner.stand_in(opaque[name])) for name in given_so})
+            check_fit(where, inside)
             inside.block(block)
             check_body(inner.nodes)
             inner.infer()
             check(inner)
             return inside
 
-        present = {*values, *(name for name, known in statics.items() if known is not None)}
-        inside = next(_written(body, _instead(operator, present), check_instead), None) or body(operator.definition, check_loads)
+        inside = next(_written(body, _instead(operator), check_instead), None) or body(operator.definition, check_loads)
         inner = inside.fragment
         if next(iter(operator.inputs)) in given_so:
             inside.results.update({n: layouts.done(inside, n, inside.value_of(n)) for n in results if n in layouts})
@@ -194,19 +196,20 @@ def _call_raised(
     fragment.provides.update((n, emitter.value_of(n)) for n in names)
 
 
-def _instead(operator: CanonicalOperator, present: Set[str]) -> list[Block]:
-    """The operator's lowerings for onnxruntime that accept these inputs and attributes."""
-    lowerings = (one for target in WRITTEN for one in operator.lowerings.get(target, ()))
-    return [one.block for one in lowerings if one.needs <= present and one.without.isdisjoint(present)]
+def _instead(operator: CanonicalOperator) -> Iterator[Lowering]:
+    """The operator's lowerings for onnxruntime."""
+    return (one for target in WRITTEN for one in operator.lowerings.get(target, ()))
 
 
-def _written(body: Callable[[Block, Check], Emitter], blocks: Iterable[Block], check: Check | None) -> Iterator[Emitter]:
-    """The emitted bodies of the blocks that pass the check; none without a check."""
+def _written(
+    body: Callable[[Block, Check, Requirement], Emitter], lowerings: Iterable[Lowering], check: Check | None
+) -> Iterator[Emitter]:
+    """The emitted bodies of the lowerings that fit and pass the check; none without a check."""
     if check is None:
         return
-    for block in blocks:
+    for lowering in lowerings:
         with suppress(Refused):
-            yield body(block, check)
+            yield body(lowering.block, check, lowering.where)
 
 
 def _attributes(operator: CanonicalOperator, lookup: Lookup) -> list[ir.Attr]:

@@ -27,6 +27,7 @@ from onnx_subgraph.rewriting.attribute import lookup_in
 from onnx_subgraph.rewriting.copying import copies
 from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.rewriting.fit import check_fit
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
@@ -215,7 +216,7 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
     found: dict[tuple[str, str], list[Block | None]] = {}
     for of_target in order:
         for block in pattern.blocks(of_target):
-            if all(match.bindings.get(n) is None for n in block.without):
+            if all(match.bindings.get(n) is None for n in block.requires.absent):
                 found.setdefault((of_target, block.lowering), []).append(block)
     return [*kernel, *((blocks, of_target != target) for (of_target, _), blocks in found.items())]
 
@@ -284,12 +285,9 @@ def _fragment(match: Match, block: Block | None, needed: Collection[str], site: 
         instead = partial(checks.check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
         function.call(match, fragment, lookup, definitions, loads, instead)
         return fragment
-    asked = block.needs | block.without
+    asked = block.requires.asked
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed or n in asked)
-    emitter.block(block)
-    present = {n for n in asked if emitter.results.get(n, match.bindings.get(n)) is not None}
-    if unfit := sorted(block.needs - present) or sorted(block.without & present):
-        raise Unfit(f"the replacement {'needs' if unfit[0] in block.needs else 'can not take'} {unfit[0]}")
+    emitter.block(block, partial(check_fit, block.requires))
     fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
     return fragment
 

@@ -271,7 +271,7 @@ class _Run:
 
 def _waits(skip: Skip) -> bool:
     """Whether a skip is told even if later rounds do not find its match again."""
-    return skip.opset is not None or skip.bug is not None or bool(skip.winners)
+    return skip.opset is not None or skip.bug is not None or bool(skip.winners) or skip.replaced
 
 
 def _everywhere(place: Place) -> bool:

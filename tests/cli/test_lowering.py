@@ -20,6 +20,7 @@ LANGUAGE = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
 (DOCUMENTED,) = re.findall(r"<!-- lowering -->\n```yaml\n# (\S+)\n(.*?)```\n", LANGUAGE, re.DOTALL)
 SAMPLE = ROOT / "sample_models" / "gpt2_dynamo.onnx"
 WRONG = "lowers: FastGelu\nsummary: The exact one\nonnxruntime: y = com.microsoft.Gelu(x)\n"
+TANH = 'y = Gelu(x, approximate="tanh")'
 MISTAKES = {
     "summary: S\nonnxruntime: y = Neg(x)": "`onnxruntime` is not a key of a pattern",
     "lowers: Gelo\nsummary: S\nonnxruntime: y = Neg(x)": "`Gelo` is not a canonical operator",
@@ -29,6 +30,9 @@ MISTAKES = {
     "lowers: Gelu\nsummary: S\nonnxruntime: z = Neg(x)": "the lines don't give `y`",
     "lowers: Gelu\nsummary: S\nonnxruntime: y = Neg(v)": "`v` has no meaning here",
     "lowers: Gelu\nsummary: S\nonnxruntime: y = Nag(x)": "`Nag`",
+    "lowers: Gelu\nsummary: S\nonnxruntime: {where: v.rank == 3, lines: y = Neg(x)}": "`v` is not an argument",
+    "lowers: Gelu\nsummary: S\nonnxruntime: {where: x.is_constant, lines: y = Neg(x)}": "`.is_constant` is not a fact about",
+    "lowers: Gelu\nsummary: S\nonnxruntime: {without: x, lines: y = Neg(x)}": "`without` has become a sentence",
     "lowers: Swish\nsummary: S\nlet: beta = gamma\nonnxruntime: y = Neg(x)": "`gamma` is not an attribute",
 }
 
@@ -93,6 +97,24 @@ def test_the_reason_why_it_is_not_used_is_reported(run: Run, tmp_path: Path) -> 
     assert operators_of(out)["com.microsoft.FastGelu"] == 1
     said = " ".join(result.out.split())
     assert f"is replaced by com.microsoft.FastGelu, and not as in {EXAMPLE}: Gelu needs opset 20, the model has 18" in said
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("x.dtype == float32 and x.rank == 3", ""),
+        ("[x.rank == 3, 'x.shape[2] % 100 == 0']", "its `where` asks for `x.shape[2] % 100 == 0`, and x.shape[2] % 100 is "),
+        ("x.shape[1] == 7", "its `where` asks for `x.shape[1] == 7`, and whether x.shape[1] "),
+    ],
+    ids=["true", "false", "unknown"],
+)
+def test_it_is_used_where_its_sentences_are_true(where: str, reason: str, run: Run, tmp_path: Path) -> None:
+    path, out = tmp_path / "some.yaml", tmp_path / "out.onnx"
+    path.write_text(f"lowers: FastGelu\nsummary: S\nonnxruntime:\n  where: {where}\n  lines: {TANH}\n", encoding="utf-8")
+    result = run("fuse", SAMPLE, "--patterns", path, "--only", "fast-gelu", "-o", out)
+    assert result.code == 0, result.err
+    assert operators_of(out)["Gelu" if not reason else "com.microsoft.FastGelu"] == 1
+    assert reason in " ".join(result.out.split())
 
 
 def test_a_wrong_lowering_is_undone_and_named(run: Run, tmp_path: Path) -> None:

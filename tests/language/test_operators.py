@@ -31,7 +31,7 @@ definition: |
   s = Sigmoid(alpha * x)
   y = factor * x * s + shift
 onnxruntime:
-  - without: [shift, twice]
+  - where: shift is None and twice is None
     lines: y = com.microsoft.QuickGelu(x, alpha=alpha)
   - |
     q = com.microsoft.QuickGelu(x, alpha=alpha)
@@ -89,11 +89,11 @@ def test_a_replacement_in_the_formula_overrides_the_lowering() -> None:
 def test_a_lowering_is_left_out_if_it_can_not_take_an_argument() -> None:
     shifted = FORMULA.replace("y = x * Sigmoid(k * x)", "y = x * Sigmoid(k * x) + z").replace("Swish(x,", "Swish(x, z,")
     first, second = formula(shifted.replace('"float32[2, 8]"', '"float32[2, 8]", z: "float32[2, 8]"')).blocks("onnxruntime")
-    assert "swish_shift" in first.without and "swish_shift = z" in str(second)
+    assert "swish_shift" in first.requires.absent and "swish_shift = z" in str(second)
 
 
 def test_a_lowering_is_left_out_if_it_needs_an_argument_that_is_not_given() -> None:
-    text = SWISH.replace("  - |\n    q = com", "  - with: shift\n    lines: |\n      q = com").replace(
+    text = SWISH.replace("  - |\n    q = com", "  - where: shift is not None\n    lines: |\n      q = com").replace(
         "    y = factor", "      y = factor"
     )
     (block,) = parse_pattern(FORMULA, "patterns/group/wide_swish.yaml", {"Swish": operator(text)}).blocks("onnxruntime")
@@ -131,8 +131,9 @@ def test_a_mistake_in_raises_is_shown_at_its_place(written: str, instead: str, s
         ("factor = 2.0 if twice", "factor = 2.0 if x.rank", "`x` is not an attribute"),
         ("y = factor * q + shift", "y = factor * q + shaft", "`shaft` has no meaning here"),
         ("y = com.microsoft.QuickGelu", "z = com.microsoft.QuickGelu", "the lines don't give `y`"),
-        ("without: [shift", "without: [shaft", "`shaft` is not an argument"),
-        ("without: [shift, twice]", "with: shaft", "`shaft` is not an argument"),
+        ("where: shift is", "where: shaft is", "`shaft` is not an argument"),
+        ("where: shift is None", "where: x.is_constant", "`.is_constant` is not a fact about an argument"),
+        ("where: shift is None and twice is None", "without: [shift, twice]", "`without` has become a sentence"),
         ("lines: y", "line: y", "`line` is not a key of a lowering"),
         ('  shift?: "[…]"', '  Shift: "[…]"', "`Shift` is not a name"),
     ],

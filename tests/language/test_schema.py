@@ -59,7 +59,7 @@ def test_the_schema_accepts_what_the_reader_accepts(file: Path) -> None:
         *("id: a", "{id: A, summary: s, match: y = x}", "{id: a, summary: s, match: y = x, wehre: []}", "[]"),
         *("{id: a, summary: s}", "{id: a, summary: s, grow: {keep: [region.size > 1]}}"),
         *("{lowers: A, summary: s}", "{lowers: A, onnxruntime: y = x}", "{lowers: A, summary: s, native: y = x}"),
-        *("{lowers: A, summary: s, standard: {without: b}}", "{operator: A, summary: s, source: s, inputs: {x: all}}"),
+        *("{lowers: A, summary: s, standard: {where: b}}", "{operator: A, summary: s, source: s, inputs: {x: all}}"),
     ],
 )
 def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:

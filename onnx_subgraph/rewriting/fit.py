@@ -1,0 +1,38 @@
+"""Whether a lowering fits a match: the sentences of its `where`, about the values and numbers that it would take."""
+
+from __future__ import annotations
+
+import ast
+
+import onnx_ir as ir
+
+from onnx_subgraph.facts import TypeFacts
+from onnx_subgraph.language import falsity
+from onnx_subgraph.language.requirement import Requirement
+from onnx_subgraph.language.sentence import UnknownFact, UnknownSize, asks_presence, evaluate
+from onnx_subgraph.model.gaps import DECLARE
+from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.rewriting.refused import Refused, Unfit
+
+
+def check_fit(requires: Requirement, emitter: Emitter) -> None:
+    """Refuse a replacement that `emitter` has emitted, if a sentence that it requires is false or unknown in this match."""
+
+    def names(name: str) -> object:
+        operand = emitter.operand_of(requires.prefix + name)
+        return TypeFacts(operand) if isinstance(operand, ir.Value) else operand
+
+    for sentence in requires.sentences:
+        if not asks_presence(sentence):
+            emitter.fragment.infer()
+        try:
+            is_true = evaluate(sentence, names)
+        except UnknownFact as unknown:
+            change = DECLARE if isinstance(unknown, UnknownSize) else ""
+            raise Refused(f"its `where` asks for `{sentence}`, and {unknown}", change=change) from None
+        if not is_true:
+            part = falsity.deciding_part(sentence, names)
+            if asks_presence(sentence):
+                raise Unfit(f"its `where` asks for `{ast.unparse(part)}`")
+            reason = f"its `where` asks for `{ast.unparse(part)}`, and {falsity.facts(part, names)}"
+            raise Refused(reason, change=falsity.wish(part))
