@@ -25,7 +25,7 @@ ASSUMED = {
     "nonempty": "no batch or length is 0",
     "nonnegative": "no index is negative",
     "nonempty-images": "no image has a size of 0",
-    "nonzero": "no norm is 0, or below the bound of the original",
+    "nonzero": "no norm or variance is 0, or below the bound of the original",
 }
 """The meaning of each assumption of a pattern."""
 FOLDED = "(none)"

@@ -206,7 +206,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         node=head.name or "" if head else "",
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),
-        assumes=_assumed(match),
+        assumes=_assumed(match, nodes),
         body=head is not None and head.op_identifier() in outline.model.functions,
         attributes=_scalars(head) if head is not None else (),
         root=root,
@@ -220,11 +220,13 @@ _SIZES = {"nonempty": 0, "nonempty-images": 1}
 """Assumptions about sizes: the first axis that each is about. The batch of images may be 0."""
 
 
-def _assumed(match: Match) -> frozenset[str]:
-    """What the pattern assumes of the data. Only a free dimension can be 0."""
+def _assumed(match: Match, nodes: Sequence[ir.Node]) -> frozenset[str]:
+    """What the replacement assumes of the data. Only a free dimension can be 0. Without an epsilon, a variance must not be 0."""
     shapes = [value.shape for value in match.bindings.values() if isinstance(value, ir.Value)]
     fixed = (all(s is not None and all(isinstance(n, int) for n in s[first:]) for s in shapes) for first in _SIZES.values())
-    return match.pattern.assumes - set(compress(_SIZES, fixed))
+    assumed = match.pattern.assumes - set(compress(_SIZES, fixed))
+    divides = any(node.attributes.get_float("epsilon", 1.0) == 0.0 for node in nodes)
+    return assumed | {"nonzero"} if divides else assumed
 
 
 def _excerpt(nodes: Sequence[ir.Node], site: Site) -> Excerpt:

@@ -54,3 +54,16 @@ def test_the_norm_is_found(pattern: str, text: str, library: Library, tmp_path: 
     result = fuse(model, tmp_path / "fused.onnx", library, Options(prefer="fusion"))
     assert result.verdict.verdict == "equivalent"
     assert pattern in {rewrite.pattern for rewrite in result.rewrites}
+
+
+@pytest.mark.parametrize(("variance", "assumed"), [("Add(v, eps)", set()), ("Identity(v)", {"nonzero"})])
+def test_a_norm_without_an_epsilon_assumes_that_no_row_is_constant(
+    variance: str, assumed: set[str], library: Library, tmp_path: Path
+) -> None:
+    """Where all elements of a row are equal, onnxruntime's kernel may give NaN and the original -1, or the other way round."""
+    body = f"""{{ m = ReduceMean <keepdims = 1> (x, axis) d = Sub(x, m) q = Mul(d, d)
+      v = ReduceMean <keepdims = 1> (q, axis) a = {variance} r = Sqrt(a) i = Div(d, r) t = Mul(i, w) y = Add(t, c) }}"""
+    model = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(SEQUENCE + body), model)
+    result = fuse(model, tmp_path / "fused.onnx", library, Options())
+    assert [(one.pattern, one.assumes) for one in result.rewrites] == [("layer-normalization", assumed)]
