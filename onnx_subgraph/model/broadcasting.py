@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import onnx_ir as ir
@@ -19,10 +20,13 @@ _MAXIMA: WeakKeyDictionary[ShapeInferenceContext, dict[frozenset[str], Dim]] = W
 
 def expression_of(dim: Dim) -> sympy.Expr | None:
     """A dimension as an expression; None where it is unknown or cannot be parsed."""
-    if isinstance(dim, int):
-        return sympy.Integer(dim)
+    return sympy.Integer(dim) if isinstance(dim, int) else None if dim.value is None else _parsed(dim.value)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> sympy.Expr | None:
     try:
-        return (dim + 0)._expr if dim.value is not None else None
+        return (ir.SymbolicDim(text) + 0)._expr
     except Exception:
         return None
 
@@ -30,6 +34,11 @@ def expression_of(dim: Dim) -> sympy.Expr | None:
 def dim_of(expression: sympy.Expr) -> Dim:
     """An expression as a dimension."""
     return int(expression) if expression.is_Integer else ir.SymbolicDim(expression)
+
+
+@lru_cache(maxsize=4096)
+def _maximum(left: sympy.Expr, right: sympy.Expr) -> Dim:
+    return dim_of(sympy.Max(left, right))
 
 
 def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
@@ -49,7 +58,7 @@ def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
     if left is None or right is None:
         return unknown
     if len(left.free_symbols | right.free_symbols) <= _MOST_SYMBOLS:
-        return dim_of(sympy.Max(left, right))
+        return _maximum(left, right)
     maxima: dict[frozenset[str], Dim] = _MAXIMA.setdefault(context, {})
     return maxima.setdefault(frozenset({str(a), str(b)}), unknown)
 

@@ -1,7 +1,8 @@
-"""Make onnx-shape-inference use sympy only where dimensions are expressions.
+"""Make onnx-shape-inference use sympy only where dimensions are expressions, and once for each expression.
 
 The library asks sympy for the names in every dimension and whether two are equal, although most dimensions are a number or a
-single name. Importing sympy takes longer than fusing a small model.
+single name. Importing sympy takes longer than fusing a small model. Many convolutions of a network have the same sizes, and sympy
+prints each expression again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, _broadcast, _constraints, _engine, _symbolic_shapes
+from onnx_shape_inference._ops import _conv
 
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.nested import within
@@ -25,6 +27,7 @@ def install() -> None:
     broadcast_dim = _broadcast._broadcast_dim
     _broadcast._broadcast_dim = lambda a, b: a if a == b else broadcast_dim(a, b)
     _symbolic_shapes.parse_symbolic_expression = _parsed
+    _conv._compute_conv_output_dim = lru_cache(maxsize=4096)(_conv._compute_conv_output_dim)
     _engine._constraints = _Constraints()
 
 
