@@ -309,21 +309,18 @@ class Matcher:
     def _arguments(self, terms: tuple[Normal, ...], values: tuple[Target | None, ...], state: State) -> Iterator[State]:
         """Match all arguments, structured ones first, to find a mismatch early."""
         values = (*values, *(None,) * (len(terms) - len(values)))
-        order = most_specific_first(terms)
+        return self._further_arguments([(terms[index], values[index]) for index in most_specific_first(terms)], 0, state)
 
-        def step(position: int, so_far: State) -> Iterator[State]:
-            while position < len(order):
-                index = order[position]
-                position += 1
-                found = self._argument(terms[index], values[index], so_far)
-                if type(found) is not tuple or len(found) != 1:
-                    for reached in found:
-                        yield from step(position, reached)
-                    return
-                so_far = found[0]  # the common case: a name has one way to match
-            yield so_far
-
-        return step(0, state)
+    def _further_arguments(self, pairs: Sequence[tuple[Normal, Target | None]], position: int, state: State) -> Iterator[State]:
+        while position < len(pairs):
+            found = self._argument(*pairs[position], state)
+            position += 1
+            if type(found) is not tuple or len(found) != 1:
+                for reached in found:
+                    yield from self._further_arguments(pairs, position, reached)
+                return
+            state = found[0]  # the common case: a name has one way to match
+        yield state
 
     def _argument(self, term: Normal, value: Target | None, state: State) -> Iterable[State]:
         """The states in which an operand, or an omitted input, equals an argument."""

@@ -89,11 +89,11 @@ class Prefilter:
 
     def _alternatives(self, structure: Structure) -> Question[tuple[int, ...]]:
         assert isinstance(structure, Alternatives)
-        questions = [self.question(alternative) for alternative in structure.alternatives]
+        question, alternatives, identity = self.question, structure.alternatives, self.look.identity
 
         def ask(value: ir.Value) -> tuple[int, ...]:
-            likely = headed_by(structure, self.look.identity(value))
-            return tuple([index for index in likely if questions[index](value)])
+            likely = headed_by(structure, identity(value))
+            return tuple([index for index in likely if question(alternatives[index])(value)])
 
         return remembered(ask)
 
@@ -113,13 +113,13 @@ class Prefilter:
         return value.shape.rank() == len(recipe.right) and len(recipe.left) in ranks
 
     def _applied(self, structure: Applied) -> Question[bool]:
-        arguments = [self.question(argument) for argument in structure.arguments]
+        question, arguments = self.question, structure.arguments
         operators, standing = structure.operators, standing_for(structure.operators)
-        telling = [i for i, argument in enumerate(structure.arguments[: structure.aligned]) if not is_free(argument)]
+        telling = [(i, argument) for i, argument in enumerate(arguments[: structure.aligned]) if not is_free(argument)]
 
         def are_aligned(inputs: Sequence[ir.Value | None]) -> bool:
-            for index in telling:
-                if index < len(inputs) and (value := inputs[index]) is not None and not arguments[index](value):
+            for index, argument in telling:
+                if index < len(inputs) and (value := inputs[index]) is not None and not question(argument)(value):
                     return False
             return True
 
@@ -130,7 +130,7 @@ class Prefilter:
                 return node is not None and identity in standing and len(node.inputs) == 2
             if identity[1] in COMMUTATIVE:
                 operands = self._operands(node) if identity[1] in ASSOCIATIVE else node.inputs
-                return all(any(v is not None and argument(v) for v in operands) for argument in arguments)
+                return all(any(v is not None and asked(v) for v in operands) for asked in map(question, arguments))
             if identity in SWAPPING:
                 return any(map(are_aligned, orders(identity, node.inputs)))
             return are_aligned(node.inputs)
@@ -193,12 +193,12 @@ class Prefilter:
 
     def _may(self, wanted: Items) -> Callable[[tuple[Structure, float], tuple[Target, float]], object]:
         """Whether an item of a factoring may be a wanted one. An addend may be the negative of a wanted item."""
-        questions = {structure: self.question(structure) for structure, _ in wanted.items}
+        question = self.question
 
         def may(one: tuple[Structure, float], item: tuple[Target, float]) -> object:
             if one[1] != item[1]:
                 return not wanted.form.is_product
-            return isinstance(item[0], Virtual) or questions[one[0]](item[0])
+            return isinstance(item[0], Virtual) or question(one[0])(item[0])
 
         return may
 
