@@ -86,6 +86,23 @@ def locked(*paths: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Within the block no other process or thread has this lock on a file or folder. Waits for it, if the system has locks."""
+    if not _HAS_LOCKS:
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def remove_mine() -> None:
     """Removes all temporary files of this process, as `sweep` does after its end: their owner was abandoned."""
     for place in {path.parent for path in tuple(_mine)}:

@@ -1,7 +1,8 @@
 """Build the library: compile each source, kernels.c once for each instruction set, and link all objects.
 
 The file's name contains a hash of everything that goes into it (sources, compiler, flags), so a changed source or compiler gives
-another file. The file is moved into place when it is complete, so two processes may build it at the same time.
+another file. One process builds it, and others wait. It is moved into place when it is complete, so a file system without locks
+does no harm.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ def build(folder: Path) -> Path:
             return target
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            temporary.sweep_once(folder)
-            new = temporary.beside(target)
-            with temporary.held(new):
-                compile_library(compiler, new)
-                new.replace(target)
+            with temporary.alone(folder):
+                if not target.is_file():
+                    temporary.sweep_once(folder)
+                    new = temporary.beside(target)
+                    with temporary.held(new):
+                        compile_library(compiler, new)
+                        new.replace(target)
         except KernelError as failure:
             failures.append(failure.message)
         except OSError as failure:

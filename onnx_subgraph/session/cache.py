@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from onnx_subgraph import temporary
 from onnx_subgraph.session.digest import Memory, file_digest, stamp
@@ -162,15 +162,10 @@ class Cache:
     @contextmanager
     def _lock(self, name: str) -> Iterator[None]:
         """One maker at a time, over all processes; if the system has no such locks, the last one to finish is kept."""
-        try:
-            import fcntl
-        except ImportError:
-            yield
-            return
         folder = self.folder / "locks"
         _make_folder(folder)
-        with _opened(folder / name) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        _create(folder / name)
+        with temporary.alone(folder / name):
             yield
 
 
@@ -198,9 +193,9 @@ def _make_folder(folder: Path) -> None:
         raise _said(error, "the cache folder can't be made", folder) from None
 
 
-def _opened(path: Path) -> IO[str]:
+def _create(path: Path) -> None:
     try:
-        return path.open("a")
+        path.touch()
     except OSError as error:
         raise _said(error, "the cache folder can't be written to", path) from None
 

@@ -14,7 +14,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnx_subgraph import kernels
+from onnx_subgraph import kernels, temporary
 from onnx_subgraph.kernels.build import source_folder
 from onnx_subgraph.kernels.compilers import Compiler, compilers
 
@@ -41,12 +41,13 @@ def kept(compiler: Compiler, flags: Sequence[str], make: Callable[[Path], None])
         key.update(file.name.encode() + file.read_bytes())
     folder = here.parents[1] / ".pytest_cache" / "kernels"
     target = folder / key.hexdigest()
-    if not target.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made = Path(scratch) / "made"
-            make(made)
-            made.replace(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    with temporary.alone(folder):
+        if not target.is_file():
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                made = Path(scratch) / "made"
+                make(made)
+                made.replace(target)
     return target
 
 

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +67,24 @@ def test_an_existing_library_is_not_built_again(tmp_path: Path, monkeypatch: pyt
     first = building.build(tmp_path)
     assert first.read_bytes() == b"library" and building.build(tmp_path) == first
     assert len(built) == 1 and sorted(tmp_path.iterdir()) == [first]
+
+
+def test_of_several_that_build_at_the_same_time_one_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Compiler
+) -> None:
+    """Threads stand for processes here: both have a lock of their own."""
+    no_compilers(monkeypatch, compiler)
+    compiled: list[Path] = []
+
+    def compile_slowly(_: Compiler, target: Path) -> None:
+        time.sleep(0.3)
+        compiled.append(target)
+        target.write_bytes(b"library")
+
+    monkeypatch.setattr(building, "compile_library", compile_slowly)
+    with ThreadPoolExecutor(3) as pool:
+        built = list(pool.map(building.build, [tmp_path] * 3))
+    assert len(compiled) == 1 and len(set(built)) == 1
 
 
 def test_another_compiler_builds_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
