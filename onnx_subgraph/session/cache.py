@@ -195,7 +195,7 @@ def _make_folder(folder: Path) -> None:
 
 def _create(path: Path) -> None:
     try:
-        path.touch()
+        path.open("a").close()
     except OSError as error:
         raise _said(error, "the cache folder can't be written to", path) from None
 
