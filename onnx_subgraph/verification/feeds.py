@@ -1,8 +1,9 @@
 """Feeds for a model: drawn at random by the purpose of each input, or read from the user's .npz.
 
-Equal models, sizes and seeds give equal feeds. Integers stay within the table that they index. Masks have at least one 1 in each
-row. Floats are standard normal. An overridable initializer keeps its default in even seeds, and gets another value of its dtype
-and shape in odd ones; that exposes a fusion that treated it as a constant.
+Equal models, sizes and seeds give equal feeds. Integers stay within the table that they index, and categories are some that
+their encoder knows. Masks have at least one 1 in each row. Floats are standard normal. An overridable initializer keeps its
+default in even seeds, and gets another value of its dtype and shape in odd ones; that exposes a fusion that treated it as a
+constant.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.defaults import with_default
+from onnx_subgraph.verification.categories import categories, drawn
 from onnx_subgraph.verification.ranges import Purpose, purpose
 from onnx_subgraph.verification.sizes import dimension, known, resolve, shape_of
 
@@ -70,7 +72,8 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0, *, wide
         if isinstance(value.type, ir.SequenceType):
             feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng, wide=wide) for _ in range(2)]
         else:
-            feeds[str(value.name)] = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng, wide=wide)
+            array = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng, wide=wide)
+            feeds[str(value.name)] = drawn(array, categories(model, value), rng)
     for value in with_default(model) if seed % 2 else ():
         if value.const_value is not None and value.const_value.size <= MAX_OVERRIDE:
             rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
