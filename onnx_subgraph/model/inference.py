@@ -19,6 +19,7 @@ from onnx_subgraph.model.broadcasting import Dim
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.gaps import PROBLEM
+from onnx_subgraph.model.inference_ml import RULES
 from onnx_subgraph.model.inference_rules import (
     AFTER,
     EARLY,
@@ -54,6 +55,8 @@ def install() -> None:
             if not domain and operator == "Constant":
                 extended = functools.partial(constant, rule)
             registry.register(domain, operator, version)(functools.partial(_guarded, extended))
+    for operator, rule in RULES.items():
+        registry.register("ai.onnx.ml", operator, 1)(functools.partial(_guarded, rule))
     for operator, given in EARLY.items():
         later = registry.get("", operator, 10)
         if later is not None:
