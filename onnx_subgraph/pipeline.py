@@ -131,7 +131,7 @@ def _fuse(
         providers=options.providers,
         rewrites=fused.rewrites,
         near_misses=tuple(_behind(miss, given_up) for miss in fused.near_misses),
-        skipped=tuple(_explained(s, notes) for s in fused.skips),
+        skipped=tuple(_explained(s, notes) for s in fused.skips if not s.needless),
         verdict=verdict,
         seconds=clock.seconds,
         unchanged=unchanged,

@@ -15,7 +15,7 @@ from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 class _Left:
     """Why a model was not replaced. opset: the opset that it needs.
 
-    unloadable: whether nothing on this machine loads its operator.
+    unloadable: whether nothing on this machine loads its operator, or needs it.
     """
 
     reason: str
@@ -25,7 +25,7 @@ class _Left:
     @classmethod
     def of(cls, skips: Sequence[Skip]) -> _Left:
         """The reason in the first skip."""
-        return cls(skips[0].reason, skips[0].opset, skips[0].unloadable) if skips else cls("not replaced")
+        return cls(skips[0].reason, skips[0].opset, skips[0].unloadable or skips[0].needless) if skips else cls("not replaced")
 
 
 _NOTHING_RUNS = _Left("no instance of it runs")

@@ -19,7 +19,7 @@ from onnx_subgraph.rewriting.copying import copying_nodes, is_of_shapes
 from onnx_subgraph.rewriting.costs import Cost, Costs, is_fused
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, NoSuchOperator, Operand
-from onnx_subgraph.rewriting.refused import Refused, Unloadable
+from onnx_subgraph.rewriting.refused import Needless, Refused, Unloadable
 
 PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are passed to the loadability probe, because a kernel may require them as initializers."""
@@ -175,6 +175,23 @@ def check_overloads(fragment: Fragment, root: ir.Graph | ir.Function) -> None:
             raise Refused(f"onnxruntime would take another definition of {node.op_type} in the body of a function")
 
 
+def check_need(match: Match, opset: int, loadability: Sequence[Loadability]) -> None:
+    """Refuse to write one operator of the standard as another one, unless a provider would inline it."""
+    is_one = match.pattern.raised is not None and len(match.nodes) == 1 and not match.nodes[0].domain
+    if is_one and not _is_inlined(match, opset, loadability):
+        providers = " and ".join(provider.provider for provider in loadability)
+        raise Needless(f"{providers} runs {match.nodes[0].op_type} as it is")
+
+
+def _is_inlined(match: Match, opset: int, loadability: Sequence[Loadability]) -> bool:
+    """Whether a match is one operator of the standard for which a provider has no kernel, so that it runs the definition."""
+    node, *others = match.nodes
+    if others or node.domain:
+        return False
+    inputs = [None if value is None else _operand(value, node) for value in node.inputs]
+    return any(provider.inlines(node.op_type, opset, inputs) for provider in loadability)
+
+
 def check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
     """Refuse a standard operator that onnxruntime would inline again, unless the match contains the same operator."""
     had = {n.op_type for n in match.nodes if not n.domain}
@@ -197,6 +214,7 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
     had = {n.op_identifier() for n in match.nodes}
     computing = [n for n in fragment.nodes if not is_of_shapes(n)]
     fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
+    fuses = fuses or _is_inlined(match, fragment.opset_imports.get("", 1), loadability)
     saves = len(computing) < len(match.nodes)
     moves = copying_nodes(computing) > copying_nodes(match.nodes)
     passes = fuses or (saves and not moves)

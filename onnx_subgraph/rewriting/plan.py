@@ -33,7 +33,7 @@ from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.order import place
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.refused import Refused, Unfit, Unloadable
+from onnx_subgraph.rewriting.refused import Needless, Refused, Unfit, Unloadable
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
 MICROSOFT = "com.microsoft"
@@ -116,11 +116,10 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
         refusals.append(checks.nothing_to_try(match, target, others))
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
-    changes = dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset)))
-    unloadable = any(isinstance(r, Unloadable) for r in refusals)
-    return Skip(
-        match.pattern.id, root_name(match), "; ".join(reasons), opset, "; or ".join(changes), results, unloadable=unloadable
-    )
+    change = "; or ".join(dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset))))
+    skip = Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset, change, results)
+    kinds = {type(refused) for refused in refusals}
+    return replace(skip, unloadable=Unloadable in kinds, needless=kinds == {Needless})
 
 
 def _raised(opset: int | None) -> str:
@@ -274,6 +273,8 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site, *, has_kernel: bool) -> Fragment:
     versions = dict(site.outline.root(graph_of(match.graph)).opset_imports)
     checks.check_opsets(match.pattern, versions)
+    if block is not None:
+        checks.check_need(match, versions.get("", 1), site.loadability)
     fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **versions}, site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if match.pattern.grow is not None:

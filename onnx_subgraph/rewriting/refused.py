@@ -26,5 +26,9 @@ class Unfit(Refused):
     """The replacement is for matches with other arguments."""
 
 
+class Needless(Refused):
+    """The providers run what is matched as it is."""
+
+
 class Unloadable(Refused):
     """A provider does not load the replacement."""

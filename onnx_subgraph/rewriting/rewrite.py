@@ -87,7 +87,7 @@ class Skip:
     results: the names of the values that the match provides. bug: the bug of this tool that prevented the plan, or None.
     winners: the patterns that took its nodes.
     replaced: whether the match was replaced in another way than the one that this skip is about. lowering: the file of that one.
-    unloadable: whether a provider does not load a replacement.
+    unloadable: whether a provider does not load a replacement. needless: whether the providers run what is matched as it is.
     """
 
     pattern: str
@@ -101,6 +101,7 @@ class Skip:
     replaced: bool = False
     lowering: str = ""
     unloadable: bool = False
+    needless: bool = False
 
 
 def taken(pattern: str, node: str, winners: Iterable[str]) -> Skip:

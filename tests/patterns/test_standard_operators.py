@@ -1,0 +1,100 @@
+"""Operators of the standard that exporters write by themselves from opset 23 on: Attention, RMSNormalization, RotaryEmbedding.
+
+For our library they become its operators, as their spellings do. A provider with a kernel keeps them, and nothing is said.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from onnx_subgraph.language.library import Library, load_patterns
+from onnx_subgraph.options import Options
+from onnx_subgraph.pipeline import fuse
+from onnx_subgraph.result import FuseResult
+
+HEAD = '<ir_version: 10, opset_import: ["" : 23]> g '
+APART = "float[b, 4, s, 8] q, float[b, {groups}, {keys}, 8] k, float[b, {groups}, {keys}, 8] v"
+ALONE = {
+    "plain": (f"{APART}", "y = Attention (q, k, v)"),
+    "scaled and capped": (APART, "y = Attention <scale = 0.3, softcap = 5.0> (q, k, v)"),
+    "a mask of numbers": (f"{APART}, float[b, 1, s, {{keys}}] mask", "y = Attention (q, k, v, mask)"),
+    "a mask of truths": (f"{APART}, bool[b, 1, s, {{keys}}] mask", "y = Attention (q, k, v, mask)"),
+    "causal": (APART, "y = Attention <is_causal = 1> (q, k, v)"),
+    "causal, with a mask": (f"{APART}, float[s, {{keys}}] mask", "y = Attention <is_causal = 1> (q, k, v, mask)"),
+    "heads side by side": (
+        "float[b, s, 32] q, float[b, {keys}, {groups}0] k, float[b, {keys}, {groups}0] v",
+        "y = Attention <q_num_heads = 4, kv_num_heads = {groups}> (q, k, v)",
+    ),
+}
+BLOCK = f"""{HEAD} (float[b, s, 32] x, float[b, s, 32] z, float[b, 1, s, s] mask) => (float[b, s, 32] y)
+  <float[32] w = {{1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}},
+   int64[4] heads = {{0, 0, 4, 8}}, int64[3] joined = {{0, 0, 32}}> {{
+  n = RMSNormalization <axis = -1, epsilon = 1e-6> (x, w)
+  q0 = Reshape (n, heads) q = Transpose <perm = [0, 2, 1, 3]> (q0)
+  k0 = Reshape (x, heads) k = Transpose <perm = [0, 2, 1, 3]> (k0)
+  v0 = Reshape (z, heads) v = Transpose <perm = [0, 2, 1, 3]> (v0)
+  a = Attention (q, k, v, mask) t = Transpose <perm = [0, 2, 1, 3]> (a) y = Reshape (t, joined) }}"""
+ROTARY = (
+    f"{HEAD} (float[b, 4, s, 8] x, float[b, s, 4] c, float[b, s, 4] i) => (float[b, 4, s, 8] y) "
+    "{ y = RotaryEmbedding <interleaved = INTERLEAVED> (x, c, i) }"
+)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load_patterns()
+
+
+def fused(text: str, folder: Path, library: Library, **options: object) -> FuseResult:
+    onnx.save(onnx.parser.parse_model(text), folder / "model.onnx")
+    return fuse(folder / "model.onnx", None, library, Options(dry_run=True, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("groups", "keys"), [(4, "s"), (2, "t")], ids=["self", "shared heads, other keys"])
+@pytest.mark.parametrize(("inputs", "call"), ALONE.values(), ids=ALONE)
+def test_attention_becomes_the_operator_of_our_library(
+    inputs: str, call: str, groups: int, keys: str, library: Library, tmp_path: Path
+) -> None:
+    inputs = inputs.replace("{groups}0", str(8 * groups)).replace("{groups}", str(groups)).replace("{keys}", keys)
+    text = f"{HEAD} ({inputs}) => (y) {{ {call.replace('{groups}', str(groups))} }}"
+    result = fused(text, tmp_path, library, target="native")
+    assert [one.pattern for one in result.rewrites] == ["attention-operator"] and not result.undone
+    assert result.verdict.verdict == "equivalent", result.verdict.reason
+
+
+@pytest.mark.parametrize(
+    "text", [f"{HEAD} (float[b, 4, s, 8] q) => (y) {{ y = Attention (q, q, q) }}", ROTARY.replace("INTERLEAVED", "1")]
+)
+def test_an_operator_with_a_kernel_is_left_without_a_word(text: str, library: Library, tmp_path: Path) -> None:
+    result = fused(text, tmp_path, library)
+    assert not result.rewrites and not result.skipped
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_rotary_embedding_becomes_the_operator_of_our_library(interleaved: int, library: Library, tmp_path: Path) -> None:
+    result = fused(ROTARY.replace("INTERLEAVED", str(interleaved)), tmp_path, library, target="native")
+    assert [one.op for one in result.rewrites] == ["onnx_subgraph.Rotary"] and result.verdict.verdict == "equivalent"
+
+
+def test_heads_are_not_moved_for_the_kernel(library: Library, tmp_path: Path) -> None:
+    """torch's second exporter, at opset 23: the kernel takes the heads side by side."""
+    result = fused(BLOCK, tmp_path, library)
+    assert result.operators_after == {"RMSNormalization": 1, "Attention": 1}
+    assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+
+
+def test_a_block_at_opset_23_has_all_operators_of_our_library(library: Library, tmp_path: Path) -> None:
+    result = fused(BLOCK, tmp_path, library, target="native")
+    ops = {one.op for one in result.rewrites}
+    assert {"onnx_subgraph.RMSNorm", "onnx_subgraph.Attention"} <= ops
+    assert result.verdict.verdict == "equivalent"
+
+
+def test_a_provider_without_a_kernel_gets_the_operator_of_onnxruntime(library: Library, tmp_path: Path) -> None:
+    """It would compute the definition, node by node."""
+    result = fused(BLOCK, tmp_path, library, assumed=("CUDAExecutionProvider",), verify=False)
+    assert "RMSNormalization" not in result.operators_after and result.operators_after["SimplifiedLayerNormalization"] == 1
