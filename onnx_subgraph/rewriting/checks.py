@@ -175,12 +175,15 @@ def check_overloads(fragment: Fragment, root: ir.Graph | ir.Function) -> None:
             raise Refused(f"onnxruntime would take another definition of {node.op_type} in the body of a function")
 
 
-def check_need(match: Match, opset: int, loadability: Sequence[Loadability]) -> None:
-    """Refuse to write one operator of the standard as another one, unless a provider would inline it."""
-    is_one = match.pattern.raised is not None and len(match.nodes) == 1 and not match.nodes[0].domain
-    if is_one and not _is_inlined(match, opset, loadability):
-        providers = " and ".join(provider.provider for provider in loadability)
-        raise Needless(f"{providers} runs {match.nodes[0].op_type} as it is")
+def check_need(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
+    """Refuse to write one operator of the standard as another one, unless a provider would inline it, or as itself."""
+    node, *others = match.nodes
+    if match.pattern.raised is None or others or node.domain:
+        return
+    if any(new.op_identifier() == node.op_identifier() for new in fragment.nodes):
+        raise Needless(f"it is {node.op_type} already")
+    if not _is_inlined(match, fragment.opset_imports.get("", 1), loadability):
+        raise Needless(f"{' and '.join(provider.provider for provider in loadability)} runs {node.op_type} as it is")
 
 
 def _is_inlined(match: Match, opset: int, loadability: Sequence[Loadability]) -> bool:
@@ -210,11 +213,13 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
     A fused operator is a reason. So is saving nodes; but if a copy is added too, the replacement must be faster wherever it was
     measured. A replacement that saves no node must be measured faster. With an empty table of measurements, a replacement also
     passes if it shares no operator with the match. A refusal says how to get an empty table only if that would allow it.
+    An operator that would be inlined passes: the graph that was measured has far fewer nodes than its definition.
     """
+    if _is_inlined(match, fragment.opset_imports.get("", 1), loadability):
+        return
     had = {n.op_identifier() for n in match.nodes}
     computing = [n for n in fragment.nodes if not is_of_shapes(n)]
     fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
-    fuses = fuses or _is_inlined(match, fragment.opset_imports.get("", 1), loadability)
     saves = len(computing) < len(match.nodes)
     moves = copying_nodes(computing) > copying_nodes(match.nodes)
     passes = fuses or (saves and not moves)

@@ -273,8 +273,6 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site, *, has_kernel: bool) -> Fragment:
     versions = dict(site.outline.root(graph_of(match.graph)).opset_imports)
     checks.check_opsets(match.pattern, versions)
-    if block is not None:
-        checks.check_need(match, versions.get("", 1), site.loadability)
     fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **versions}, site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if match.pattern.grow is not None:
@@ -290,6 +288,7 @@ def _fragment(match: Match, block: Block | None, needed: Collection[str], site: 
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed or n in asked)
     emitter.block(block, partial(check_fit, block.requires))
     fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
+    checks.check_need(match, fragment, site.loadability)
     return fragment
 
 

@@ -98,3 +98,18 @@ def test_a_provider_without_a_kernel_gets_the_operator_of_onnxruntime(library: L
     """It would compute the definition, node by node."""
     result = fused(BLOCK, tmp_path, library, assumed=("CUDAExecutionProvider",), verify=False)
     assert "RMSNormalization" not in result.operators_after and result.operators_after["SimplifiedLayerNormalization"] == 1
+
+
+@pytest.mark.parametrize("alpha", ["", "<alpha = 1.702>"])
+def test_swish_without_a_kernel_becomes_the_operator_of_onnxruntime(alpha: str, library: Library, tmp_path: Path) -> None:
+    text = f"{HEAD.replace('23', '24')} (float[b, 8] x) => (y) {{ y = Swish {alpha} (x) }}"
+    result = fused(text, tmp_path, library)
+    assert [(one.pattern, one.op) for one in result.rewrites] == [("swish-operator", "com.microsoft.QuickGelu")]
+    assert result.verdict.verdict == "equivalent"
+
+
+def test_attention_without_a_kernel_becomes_the_operator_of_onnxruntime(library: Library, tmp_path: Path) -> None:
+    """onnxruntime 1.32 has kernels for Attention up to opset 24; at 25 it runs the definition, some 60 nodes."""
+    result = fused(BLOCK.replace('"" : 23', '"" : 25'), tmp_path, library)
+    assert result.operators_after["com.microsoft.MultiHeadAttention"] == 1 and "Attention" not in result.operators_after
+    assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
