@@ -244,7 +244,7 @@ class _Run:
                 )
             self.rewrites += made
             if self.stops_early(skips):
-                return skips, Found()  # the graph has changed since the search, so near misses can't be told
+                return list(skips), Found()  # the graph has changed since the search, so near misses can't be told
             if made:
                 is_simple = not simplifying
             elif is_simple or not (changed := self._simplify(self.rewrites[first:])):
