@@ -118,8 +118,8 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     opset = next((r.opset for r in refusals if r.opset is not None), None)
     change = "; or ".join(dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset))))
     skip = Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset, change, results)
-    kinds = {type(refused) for refused in refusals}
-    return replace(skip, unloadable=Unloadable in kinds, needless=kinds == {Needless})
+    needless = any(isinstance(r, Needless) for r in refusals) and all(isinstance(r, Needless) or r.opset for r in refusals)
+    return replace(skip, unloadable=any(isinstance(r, Unloadable) for r in refusals), needless=needless)
 
 
 def _raised(opset: int | None) -> str:

@@ -38,6 +38,16 @@ BLOCK = f"""{HEAD} (float[b, s, 32] x, float[b, s, 32] z, float[b, 1, s, s] mask
   k0 = Reshape (x, heads) k = Transpose <perm = [0, 2, 1, 3]> (k0)
   v0 = Reshape (z, heads) v = Transpose <perm = [0, 2, 1, 3]> (v0)
   a = Attention (q, k, v, mask) t = Transpose <perm = [0, 2, 1, 3]> (a) y = Reshape (t, joined) }}"""
+DECODER = f"""{HEAD} (float[b, s, 32] x, float[b, s, 16] z, float[b, s, 4] c, float[b, s, 4] i, bool[b, 1, s, s] mask) => (y)
+  <float[8] w = {{1, 2, 3, 4, 5, 6, 7, 8}}, int64[4] four = {{0, 0, 4, 8}}, int64[4] two = {{0, 0, 2, 8}}, int64[1] axis = {{2}},
+   int64[5] times = {{1, 1, 2, 1, 1}}, int64[4] all = {{0, 4, -1, 8}}, int64[3] joined = {{0, 0, 32}}> {{
+  q0 = Reshape (x, four) q1 = Transpose <perm = [0, 2, 1, 3]> (q0) q2 = RMSNormalization <axis = -1> (q1, w)
+  q = RotaryEmbedding <num_heads = 4> (q2, c, i)
+  k0 = Reshape (z, two) k1 = Transpose <perm = [0, 2, 1, 3]> (k0) k2 = RMSNormalization <axis = -1> (k1, w)
+  k3 = RotaryEmbedding <num_heads = 2> (k2, c, i) k4 = Unsqueeze (k3, axis) k5 = Expand (k4, times) k = Reshape (k5, all)
+  v0 = Reshape (z, two) v1 = Transpose <perm = [0, 2, 1, 3]> (v0) v2 = Unsqueeze (v1, axis) v3 = Expand (v2, times)
+  v = Reshape (v3, all) a = Attention (q, k, v, mask) t = Transpose <perm = [0, 2, 1, 3]> (a) y = Reshape (t, joined) }}"""
+"""As torch exports Qwen 3 at opset 23: heads are normalized and turned, and each key and value is repeated for two heads."""
 ROTARY = (
     f"{HEAD} (float[b, 4, s, 8] x, float[b, s, 4] c, float[b, s, 4] i) => (float[b, 4, s, 8] y) "
     "{ y = RotaryEmbedding <interleaved = INTERLEAVED> (x, c, i) }"
@@ -84,6 +94,13 @@ def test_heads_are_not_moved_for_the_kernel(library: Library, tmp_path: Path) ->
     """torch's second exporter, at opset 23: the kernel takes the heads side by side."""
     result = fused(BLOCK, tmp_path, library)
     assert result.operators_after == {"RMSNormalization": 1, "Attention": 1}
+    assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+
+
+def test_heads_are_neither_moved_nor_repeated_behind_norms_and_rotary_embeddings(library: Library, tmp_path: Path) -> None:
+    result = fused(DECODER, tmp_path, library)
+    assert [one.pattern for one in result.rewrites] == ["attention-heads"], result.near_misses
+    assert not {"Transpose", "Expand"} & set(result.operators_after)
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
 
 
