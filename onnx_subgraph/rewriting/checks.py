@@ -189,7 +189,7 @@ def check_need(match: Match, fragment: Fragment, loadability: Sequence[Loadabili
 def _is_inlined(match: Match, opset: int, loadability: Sequence[Loadability]) -> bool:
     """Whether a match is one operator of the standard for which a provider has no kernel, so that it runs the definition."""
     node, *others = match.nodes
-    if others or node.domain:
+    if others or node.domain or any(value is not None and value.dtype is None for value in node.inputs):
         return False
     inputs = [None if value is None else _operand(value, node) for value in node.inputs]
     return any(provider.inlines(node.op_type, opset, inputs) for provider in loadability)
