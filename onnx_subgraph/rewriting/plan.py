@@ -117,8 +117,8 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
     change = "; or ".join(dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset))))
-    skip = Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset, change, results)
     needless = any(isinstance(r, Needless) for r in refusals) and all(isinstance(r, Needless) or r.opset for r in refusals)
+    skip = Skip(match.pattern.id, root_name(match), "; ".join(reasons), None if needless else opset, change, results)
     return replace(skip, unloadable=any(isinstance(r, Unloadable) for r in refusals), needless=needless)
 
 
