@@ -145,6 +145,7 @@ def _call_raised(
         layouts = Layouts.of(operator, lookup) if check_instead is not None else Layouts()
         given_so = {name: found for name, value in values.items() if (found := layouts.taken(emitter, name, value)) is not None}
         values |= given_so
+        fragment.infer()  # the other layout of a value may be a new Reshape
         # New values without producers: the definition must not depend on how its inputs are computed.
         opaque = {name: ir.Value(name=name, type=value.type, shape=value.shape) for name, value in values.items()}
         floats = [v.dtype for v in values.values() if v.dtype is not None and v.dtype.is_floating_point()]

@@ -111,6 +111,13 @@ def test_a_block_at_opset_23_has_all_operators_of_our_library(library: Library, 
     assert result.verdict.verdict == "equivalent"
 
 
+def test_heads_behind_the_length_become_those_of_the_kernel_by_a_reshape(library: Library, tmp_path: Path) -> None:
+    """The other layout of the operands is a new value, whose type must be known for the definition."""
+    text = f"{HEAD} (float[b, s, 4, 8] x) => (y) {{ q = Transpose <perm = [0, 2, 1, 3]> (x) y = Attention (q, q, q) }}"
+    result = fused(text, tmp_path, library, target="native")
+    assert [one.pattern for one in result.rewrites] == ["attention-operator"] and result.verdict.verdict == "equivalent"
+
+
 def test_a_provider_without_a_kernel_gets_the_operator_of_onnxruntime(library: Library, tmp_path: Path) -> None:
     """It would compute the definition, node by node."""
     result = fused(BLOCK, tmp_path, library, assumed=("CUDAExecutionProvider",), verify=False)
