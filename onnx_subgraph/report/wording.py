@@ -26,6 +26,7 @@ ASSUMED = {
     "nonnegative": "no index is negative",
     "nonempty-images": "no image has a size of 0",
     "nonzero": "no norm or variance is 0, or below the bound of the original",
+    "visible": "no row of a mask has the lowest finite number everywhere",
 }
 """The meaning of each assumption of a pattern."""
 FOLDED = "(none)"

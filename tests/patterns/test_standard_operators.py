@@ -74,6 +74,7 @@ def test_attention_becomes_the_operator_of_our_library(
     result = fused(text, tmp_path, library, target="native")
     assert [one.pattern for one in result.rewrites] == ["attention-operator"] and not result.undone
     assert result.verdict.verdict == "equivalent", result.verdict.reason
+    assert result.rewrites[0].assumes == {"nonempty", "visible"}
 
 
 @pytest.mark.parametrize(
