@@ -240,7 +240,7 @@ def report(rows: Sequence[Row], seconds: float) -> str:
 _LEGEND = """\
 *Not runnable*: onnxruntime does not run the original, so nothing can be verified and nothing is written. *Not shown equal*:
 something was fused, but no output can show a difference (it is empty or random), or onnxruntime does not run the
-original (three with Swish of opset 24), so nothing is written."""
+original, so nothing is written."""
 
 
 def _cell(text: str) -> str:

@@ -35,7 +35,7 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             if not gc.get_freeze_count():
-                gc.freeze()  # so many count as old, so that the collector does not traverse them all now; few it frees soonest
+                gc.freeze()  # the new objects count as old, so that the collector does not traverse them all now
                 gc.unfreeze()
             gc.enable()
 

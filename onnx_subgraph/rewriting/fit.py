@@ -16,7 +16,7 @@ from onnx_subgraph.rewriting.refused import Refused, Unfit
 
 
 def check_fit(requires: Requirement, emitter: Emitter) -> None:
-    """Refuse a replacement that `emitter` has emitted, if a sentence that it requires is false or unknown in this match."""
+    """Refuse a replacement that `emitter` is about to emit, if a sentence that it requires is false or unknown in this match."""
 
     def names(name: str) -> object:
         operand = emitter.operand_of(requires.prefix + name)
