@@ -33,6 +33,8 @@ _KEPT = frozenset(("Identity", "Cast", "Imputer"))
 _RESHAPED = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 _MOST = 1000
 """Values that are followed; no table of features has so many."""
+_WIDEST = 4096
+"""Columns that are followed one by one."""
 
 
 def categories(model: ir.Model, value: ir.Value) -> Mapping[int, tuple[Category, ...]]:
@@ -40,8 +42,7 @@ def categories(model: ir.Model, value: ir.Value) -> Mapping[int, tuple[Category,
     found: dict[int, tuple[Category, ...]] = {}
     if not any(node.domain == DOMAIN and node.op_type in _KEYS for node in model.graph):
         return found
-    last = value.shape[-1] if value.shape is not None and len(value.shape) else None
-    pending: list[tuple[ir.Value, Columns | None]] = [(value, tuple(range(last)) if isinstance(last, int) else None)]
+    pending: list[tuple[ir.Value, Columns | None]] = [(value, tuple(range(_width(value))) or None)]
     for _ in range(_MOST):
         if not pending:
             break
@@ -81,7 +82,7 @@ def _onward(node: ir.Node, index: int, columns: Columns | None) -> Iterator[tupl
             yield result, columns
         case name if name in _RESHAPED and index == 0:
             yield result, columns if columns is not None and len(columns) == 1 else None
-        case "ArrayFeatureExtractor" | "Gather" if index == 0:
+        case "ArrayFeatureExtractor" | "Gather" if index == 0 and len(node.inputs) > 1:
             yield result, _chosen(columns, constant(node.inputs[1])) if node.op_type != "Gather" or _of_columns(node) else columns
         case "Concat":
             yield result, _joined(node.inputs, index, columns) if _of_columns(node) else columns
@@ -113,6 +114,6 @@ def _of_columns(node: ir.Node) -> bool:
 
 
 def _width(value: ir.Value | None) -> int:
-    """The number of columns; 0 where it is not known."""
+    """The number of columns; 0 where it is not known, or large."""
     width = value.shape[-1] if value is not None and value.shape is not None and len(value.shape) else 0
-    return width if isinstance(width, int) else 0
+    return width if isinstance(width, int) and width <= _WIDEST else 0

@@ -15,6 +15,7 @@ from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.options import Options
 from onnx_subgraph.pipeline import fuse
+from onnx_subgraph.verification.categories import ALL, categories
 from onnx_subgraph.verification.feeds import draw_feeds
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> g '
@@ -59,6 +60,19 @@ def test_columns_without_an_encoder_are_drawn_as_others() -> None:
     infer_shapes(model)
     x = draw_feeds(model, {"b": 40}, 0)["x"]
     assert set(x[:, 1]) == {7, -7} and len(set(x[:, 0])) == 40
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"(int64[b, 2] x) => (y) {{ p = ai.onnx.ml.ArrayFeatureExtractor (x) y = {SECOND} (p) }}",
+        f"(int64[b, 1000000000000000] x, int64[1] i) => (y) {{ p = ai.onnx.ml.ArrayFeatureExtractor (x, i) y = {SECOND} (p) }}",
+    ],
+    ids=["an operand is missing", "more columns than memory"],
+)
+def test_a_damaged_model_has_no_columns_to_follow(text: str) -> None:
+    model = ir.from_proto(onnx.parser.parse_model(HEAD + text))
+    assert set(categories(model, model.graph.inputs[0])) <= {ALL}
 
 
 def test_a_pipeline_with_encoders_is_verified(tmp_path: Path) -> None:
