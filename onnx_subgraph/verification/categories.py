@@ -29,6 +29,7 @@ _KEYS = {
     "LabelEncoder": ("keys_strings", "keys_int64s", "keys_floats"),
     "CategoryMapper": ("cats_strings", "cats_int64s"),
 }
+_LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 _KEPT = frozenset(("Identity", "Cast", "Imputer"))
 _RESHAPED = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 _MOST = 1000
@@ -67,11 +68,9 @@ def drawn(array: npt.NDArray[Any], known: Mapping[int, tuple[Category, ...]], rn
 
 def _known(node: ir.Node) -> tuple[Category, ...]:
     """The categories that a node encodes."""
-    attributes = node.attributes
-    if node.domain != DOMAIN:
-        return ()
-    named = (attributes[name].value for name in _KEYS.get(node.op_type, ()) if name in attributes)
-    return next((tuple(keys) for keys in named if len(keys)), ())
+    names = _KEYS.get(node.op_type, ()) if node.domain == DOMAIN else ()
+    given = (node.attributes.get(name) for name in names)
+    return next((tuple(one.value) for one in given if one is not None and one.type in _LISTS and len(one.value)), ())
 
 
 def _onward(node: ir.Node, index: int, columns: Columns | None) -> Iterator[tuple[ir.Value, Columns | None]]:

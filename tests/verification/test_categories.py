@@ -67,8 +67,9 @@ def test_columns_without_an_encoder_are_drawn_as_others() -> None:
     [
         f"(int64[b, 2] x) => (y) {{ p = ai.onnx.ml.ArrayFeatureExtractor (x) y = {SECOND} (p) }}",
         f"(int64[b, 1000000000000000] x, int64[1] i) => (y) {{ p = ai.onnx.ml.ArrayFeatureExtractor (x, i) y = {SECOND} (p) }}",
+        "(int64[b, 2] x) => (y) { y = ai.onnx.ml.OneHotEncoder <cats_int64s = 3> (x) }",
     ],
-    ids=["an operand is missing", "more columns than memory"],
+    ids=["an operand is missing", "more columns than memory", "one category that is no list"],
 )
 def test_a_damaged_model_has_no_columns_to_follow(text: str) -> None:
     model = ir.from_proto(onnx.parser.parse_model(HEAD + text))
