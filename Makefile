@@ -1,5 +1,6 @@
 # Two commands do everything: `make demo` fuses a sample model and prints the report, `make test` is what CI runs.
-# Both make and fill .venv when it is missing or pyproject.toml has changed, and need Python >= 3.11, pip and make.
+# Both make and fill .venv when it is missing or pyproject.toml has changed, and need Python >= 3.11, pip and make. What is
+# installed comes by uv, in a fifth of pip's time; where uv does not run, by pip.
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
@@ -11,6 +12,8 @@ HASH := $(shell cksum < pyproject.toml | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(HASH)
 INSTALLED_DEV := $(VENV)/installed-dev-$(HASH)
 MODEL ?= sample_models/bert_torchscript.onnx
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL = { $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || $(PIP) --editable '$(1)'
 
 .PHONY: help demo install test lint types tests test-thorough test-openvino dist format clean
 
@@ -76,12 +79,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 2; }
 
 $(INSTALLED): | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(call INSTALL,.)
 	@rm -f $(VENV)/installed-*
 	@touch $@
 
 $(INSTALLED_DEV): | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(call INSTALL,.[dev])
 	@rm -f $(VENV)/installed-*
 	@touch $(INSTALLED) $@
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
@@ -19,9 +19,12 @@ SAMPLE = Path(__file__).parents[1] / "sample_models" / "bert_torchscript.onnx"
 
 
 @pytest.fixture(autouse=True)
-def collecting() -> None:
-    """A thread that another test abandoned at its time limit may have left the collector off."""
+def collecting() -> Iterator[None]:
+    """A thread that another test abandoned at its time limit may have left the collector off. What is there takes a second."""
     gc.enable()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("kept_out", [seldom, uncollected])
