@@ -12,14 +12,17 @@ from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.matching.normal import Layout
 from onnx_subgraph.matching.rearrangement import Outcome
 from onnx_subgraph.matching.recipe import Mismatch
-from onnx_subgraph.matching.sizes import Size, shape_words, sizes, word_of
+from onnx_subgraph.matching.sizes import shape_words, sizes, word_of
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View
 
 
 def match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iterator[Outcome | Mismatch]:
-    """Match part `term.index` of a split into equal or given sizes: a result of a Split, or a Slice of this part."""
-    arguments = {k: v.value for k, v in term.term.sizes if isinstance(v, syntax.Literal)}
+    """Match part `term.index` of a split into equal or given sizes: a result of a Split, or a Slice of this part.
+
+    A name for the axis, the sizes or the number of parts is bound to what the node says.
+    """
+    written = {k: _written(t, state) for k, t in term.term.sizes}
     current, passed = view.through(value)
     node = view.producer(current)
     if node is None or node.domain or node.op_type not in ("Split", "Slice") or node.inputs[0] is None:
@@ -30,19 +33,11 @@ def match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iter
     if extent is None:
         yield Mismatch("a part of a split", "a value of unknown rank")
         return
-    bound: dict[str, Any] = {}
-    wanted = next((t for k, t in term.term.sizes if k == "axis"), None)
-    if isinstance(wanted, syntax.Variable):
-        axis = state.bindings.get(wanted.name)
-        if axis is None:
-            axis = _cut_axis(view, node)
-            if axis is not None and -len(extent) <= axis < len(extent):
-                bound[wanted.name] = numbered(axis, len(extent), ordered=True)
-    else:
-        axis = arguments["axis"]
+    axis = _cut_axis(view, node) if written["axis"] is None else written["axis"]
     if not isinstance(axis, int) or not -len(extent) <= axis < len(extent):
         yield Mismatch(f"axis {axis}", f"rank {len(extent)}")
         return
+    found: dict[str, Any] = {"axis": numbered(axis, len(extent), ordered=True)}
     axis %= len(extent)
     whole = extent[axis]
     if whole.symbols:
@@ -50,19 +45,26 @@ def match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iter
             "an axis of known size", f"size {word_of(whole)}", f"let axis {axis} have a known size, such as by --shape"
         )
         return
-    parts = _part_sizes(arguments, whole.number)
+    interval = _interval(view, node, current, axis, whole.number)
+    found |= _cut(node, interval, axis, whole.number)
+    parts = _part_sizes({k: found.get(k) if known is None else known for k, known in written.items()}, whole.number)
     if parts is None or term.index >= len(parts):
-        wanted_parts = f"{arguments['parts']} equal parts" if "parts" in arguments else f"parts of {arguments['sizes']}"
-        yield Mismatch(
-            f"an axis that divides into {wanted_parts}", f"size {whole}", f"let axis {axis} divide into {wanted_parts}"
-        )
+        given = written.get("sizes")
+        wanted = f"{written['parts']} equal parts" if written.get("parts") else f"parts of {given or 'known sizes'}"
+        yield Mismatch(f"an axis that divides into {wanted}", f"size {whole}", f"let axis {axis} divide into {wanted}")
         return
     begin = sum(parts[: term.index])
-    if _covers(view, node, current, axis, begin, begin + parts[term.index], whole.number):
-        yield source, bound, (*passed, node)
+    if interval == (begin, begin + parts[term.index]):
+        free = {t.name: found[k] for k, t in term.term.sizes if isinstance(t, syntax.Variable) and written[k] is None}
+        yield source, free, (*passed, node)
     else:
         asked, part = f"elements {begin} to {begin + parts[term.index]} of axis {axis}", sizes(current)
         yield Mismatch(asked, f"a part of shape {shape_words(part or ())}", f"let the {node.op_type} give {asked}")
+
+
+def _written(term: syntax.Term, state: State) -> Any:
+    """What the pattern says in an argument of `split`; None for a name that is not bound yet."""
+    return state.bindings.get(term.name) if isinstance(term, syntax.Variable) else getattr(term, "value", None)
 
 
 def _cut_axis(view: View, node: ir.Node) -> int | None:
@@ -75,31 +77,43 @@ def _cut_axis(view: View, node: ir.Node) -> int | None:
     return int(axes.item()) if axes is not None and axes.size == 1 else None
 
 
+def _cut(node: ir.Node, interval: tuple[int, int] | None, axis: int, whole: int) -> dict[str, Any]:
+    """The sizes and the number of parts that a node says, as far as it does. A Slice says where an axis is cut in two."""
+    if interval is None:
+        return {}
+    begin, end = interval
+    if node.op_type == "Split":
+        each = [sizes(output) for output in node.outputs]
+        return {"sizes": [s[axis].number for s in each if s is not None and not s[axis].symbols], "parts": len(each)}
+    equal = {"parts": whole // (end - begin)} if end > begin else {}
+    cut = end if begin == 0 else begin
+    return {"sizes": [cut, whole - cut], **equal} if begin == 0 or end == whole else equal
+
+
 def _part_sizes(arguments: Mapping[str, Any], whole: int) -> tuple[int, ...] | None:
-    if "sizes" in arguments:
-        given = tuple(int(s) for s in arguments["sizes"])
-        return given if sum(given) == whole else None
-    parts = int(arguments["parts"])
-    return (whole // parts,) * parts if whole % parts == 0 else None
+    if (given := arguments.get("sizes")) is not None:
+        return tuple(map(int, given)) if sum(given) == whole else None
+    parts = arguments.get("parts")
+    return (whole // int(parts),) * int(parts) if parts and whole % int(parts) == 0 else None
 
 
-def _covers(view: View, node: ir.Node, result: ir.Value, axis: int, begin: int, end: int, whole: int) -> bool:
-    """Whether `node` cuts exactly [begin, end) of `axis`, and no other axis."""
+def _interval(view: View, node: ir.Node, result: ir.Value, axis: int, whole: int) -> tuple[int, int] | None:
+    """The elements [begin, end) of `axis` that `result` is; None where `node` cuts another axis, or this is unknown."""
     shape, source = sizes(result), node.inputs[0]
     assert source is not None
     if node.op_type == "Split":
         cut = node.attributes.get_int("axis", 0) or 0
         before = [sizes(o) for o in node.outputs[: result.index()]]
-        if shape is None or any(s is None or s[axis].symbols for s in before) or source.shape is None:
-            return False
+        if shape is None or any(s is None or s[axis].symbols for s in (shape, *before)) or source.shape is None:
+            return None
         offset = sum(s[axis].number for s in before if s is not None)
-        return cut % source.shape.rank() == axis and offset == begin and shape[axis] == Size(end - begin)
+        return (offset, offset + shape[axis].number) if cut % source.shape.rank() == axis else None
     operands = [view.constants.array(v) if v is not None else None for v in node.inputs[1:]]
     if len(operands) < 2 or operands[0] is None or operands[1] is None or operands[0].size != 1:
-        return False
+        return None
     if len(operands) > 3 and (operands[3] is None or operands[3].item() != 1) and node.inputs[4] is not None:
-        return False
+        return None
     axes = operands[2].item() if len(operands) > 2 and operands[2] is not None else 0
     assert source.shape is not None
-    bounds = [min(max(int(o.item()) + (whole if o.item() < 0 else 0), 0), whole) for o in operands[:2] if o is not None]
-    return int(axes) % source.shape.rank() == axis and bounds == [begin, end]
+    begin, end = (min(max(int(o.item()) + (whole if o.item() < 0 else 0), 0), whole) for o in operands[:2] if o is not None)
+    return (begin, end) if int(axes) % source.shape.rank() == axis else None

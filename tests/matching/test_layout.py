@@ -119,6 +119,53 @@ def test_parts_of_two_axes_or_in_another_order_are_no_split(text: str) -> None:
     assert matches(GLU, model(text, inputs="float[B, 8, 8] x", outputs="y", constants=HALVES)) == 0
 
 
+UNEVEN = pattern(
+    "a, b = split(x, axis=-1, sizes=sizes)\ny = Concat(b, a, axis=-1)",
+    "y = Softmax(x, axis=first)",
+    example='{x: "float32[2, 8]", sizes: [3, 5]}',
+    let="first = sizes[0]",
+)
+EVEN = pattern(
+    "a, _ = split(x, axis=-1, parts=parts)\ny = Relu(a)",
+    "y = Softmax(x, axis=parts)",
+    example='{x: "float32[2, 8]", parts: 2}',
+)
+CUTS = (
+    "int64[1] start = {0}, int64[1] middle = {3}, int64[1] end = {99}, "
+    "int64[1] last = {-1}, int64[1] late = {-4}, int64[2] s = {3, 5}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("a, b = Split<axis = -1>(x, s) y = Concat<axis = -1>(b, a)", [3, 5]),
+        ("a = Slice(x, start, middle, last) b = Slice(x, middle, end, last) y = Concat<axis = -1>(b, a)", [3, 5]),
+        ("a = Slice(x, start, late, last) b = Slice(x, late, end, last) y = Concat<axis = -1>(b, a)", [4, 4]),
+        ("a = Slice(x, start, middle, last) b = Slice(x, late, end, last) y = Concat<axis = -1>(b, a)", None),
+        ("a = Slice(x, middle, late, last) b = Slice(x, late, end, last) y = Concat<axis = -1>(b, a)", None),
+        ("a, b = Split<axis = 1>(x, s) y = Concat<axis = -1>(b, a)", None),
+        ("b, a = Split<axis = -1>(x, s) y = Concat<axis = -1>(b, a)", None),
+    ],
+)
+def test_a_name_for_the_sizes_of_a_split_is_bound_to_those_of_the_graph(text: str, sizes: list[int] | None) -> None:
+    graph = model(text, inputs="float[B, 8, 8] x", outputs="y", constants=CUTS)
+    assert [match.bindings["sizes"] for match in found(UNEVEN, graph).matches] == ([] if sizes is None else [sizes])
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a, b, c, d = Split<axis = -1, num_outputs = 4>(x) y = Relu(a)", 4),
+        ("a = Slice(x, start, late, last) y = Relu(a)", 2),
+        ("a = Slice(x, start, middle, last) y = Relu(a)", None),
+    ],
+)
+def test_a_name_for_the_number_of_parts_is_bound_to_that_of_the_graph(text: str, parts: int | None) -> None:
+    graph = model(text, inputs="float[B, 8, 8] x", outputs="y", constants=CUTS)
+    assert [match.bindings["parts"] for match in found(EVEN, graph).matches] == ([] if parts is None else [parts])
+
+
 @pytest.mark.parametrize(
     "text",
     [

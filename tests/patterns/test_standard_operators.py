@@ -48,6 +48,24 @@ DECODER = f"""{HEAD} (float[b, s, 32] x, float[b, s, 16] z, float[b, s, 4] c, fl
   v0 = Reshape (z, two) v1 = Transpose <perm = [0, 2, 1, 3]> (v0) v2 = Unsqueeze (v1, axis) v3 = Expand (v2, times)
   v = Reshape (v3, all) a = Attention (q, k, v, mask) t = Transpose <perm = [0, 2, 1, 3]> (a) y = Reshape (t, joined) }}"""
 """As torch exports Qwen 3 at opset 23: heads are normalized and turned, and each key and value is repeated for two heads."""
+PARTIAL = DECODER.replace(
+    "q = RotaryEmbedding <num_heads = 4> (q2, c, i)",
+    "q3 = Slice (q2, zero, four_, last) q4 = RotaryEmbedding <num_heads = 4> (q3, c, i) q5 = Slice (q2, four_, end, last)"
+    " q = Concat <axis = -1> (q4, q5)",
+).replace(
+    "k3 = RotaryEmbedding <num_heads = 2> (k2, c, i)",
+    "ka, kb = Split <axis = -1, num_outputs = 2> (k2) kc = RotaryEmbedding <num_heads = 2> (ka, c, i)"
+    " k3 = Concat <axis = -1> (kc, kb)",
+)
+PARTIAL = (
+    PARTIAL.replace("s, 4] c", "s, 2] c")
+    .replace("s, 4] i", "s, 2] i")
+    .replace(
+        "<float[8] w",
+        "<int64[1] zero = {0}, int64[1] four_ = {4}, int64[1] end = {9223372036854775807}, int64[1] last = {-1}, float[8] w",
+    )
+)
+"""As torch exports Phi and GLM at opset 23: only the first half of each head is turned."""
 ROTARY = (
     f"{HEAD} (float[b, 4, s, 8] x, float[b, s, 4] c, float[b, s, 4] i) => (float[b, 4, s, 8] y) "
     "{ y = RotaryEmbedding <interleaved = INTERLEAVED> (x, c, i) }"
@@ -102,6 +120,13 @@ def test_heads_are_neither_moved_nor_repeated_behind_norms_and_rotary_embeddings
     result = fused(DECODER, tmp_path, library)
     assert [one.pattern for one in result.rewrites] == ["attention-heads"], result.near_misses
     assert not {"Transpose", "Expand"} & set(result.operators_after)
+    assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+
+
+def test_a_part_of_each_head_is_turned_in_place(library: Library, tmp_path: Path) -> None:
+    result = fused(PARTIAL, tmp_path, library)
+    assert [one.pattern for one in result.rewrites] == ["rotary-embedding-partial"] * 2 + ["attention-heads"], result.near_misses
+    assert not {"Transpose", "Expand", "Slice", "Split", "Concat"} & set(result.operators_after)
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
 
 
