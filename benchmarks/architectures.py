@@ -50,17 +50,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Row:
-    """The result of a task: attentions and rotary embeddings as (found, called), the verdict, and a remark."""
+    """The result of a task: attentions and rotary embeddings as (found, called), the verdict, a remark, and the nodes."""
 
     task: Task
     attention: tuple[int, int]
     rotary: tuple[int, int]
     verdict: str
     remark: str = ""
+    nodes: str = ""
 
     def __str__(self) -> str:
         found = [f"{mine}/{called}" if called else "" for mine, called in (self.attention, self.rotary)]
-        return f"| {self.task.name} | {self.task.exporter} | {' | '.join(found)} | {self.verdict} | {self.remark} |"
+        return (
+            f"| {self.task.name} | {self.task.exporter} | {' | '.join(found)} | {self.nodes} | {self.verdict} | {self.remark} |"
+        )
 
 
 def measure(task: Task) -> Row:
@@ -78,7 +81,8 @@ def measure(task: Task) -> Row:
     skipped = Counter(s.reason for s in result.skipped if "attention" in s.pattern or "rotary" in s.pattern)
     remark = skipped.most_common(1)[0][0] if found[0] < called["attention"] and skipped else ""
     said = f"{verdict.verdict}, {verdict.strength}" if verdict.strength else verdict.verdict
-    return Row(task, (found[0], called["attention"]), (found[1], called["rotary"]), said, remark)
+    nodes = f"{result.nodes_before} → {result.nodes_after}"
+    return Row(task, (found[0], called["attention"]), (found[1], called["rotary"]), said, remark, nodes)
 
 
 HEAD = """\
@@ -86,14 +90,15 @@ HEAD = """\
 
 Made by `python benchmarks/architectures.py --write` with transformers {transformers}, torch {torch} and onnxruntime
 {onnxruntime}. Each network has two layers, random weights, and symbolic batch and length. torch's exporters wrote it: TorchScript
-at opset 17, dynamo at opset 18. *attention* and *rotary* are found/called: the number of operators in the fused model, and the
-number of attentions and rotations of a query or a key in one forward pass of the network.
+at opset 17, dynamo at opsets 18 and 23. *attention* and *rotary* are found/called: the number of operators in the fused model,
+and the number of attentions and rotations of a query or a key in one forward pass of the network. At opset 23 dynamo writes
+these operators by itself; what is left is to move no heads for them.
 
 **{found} of {called} attentions and {turned} of {turns} rotary embeddings are found in {graphs} graphs;
 {equivalent} of them are equivalent.**
 
-| architecture | exporter | attention | rotary | verdict | remark |
-|---|---|---:|---:|---|---|
+| architecture | exporter | attention | rotary | nodes | verdict | remark |
+|---|---|---:|---:|---:|---|---|
 """
 
 

@@ -23,7 +23,8 @@ from image_networks import STYLES, image_network
 if TYPE_CHECKING:
     import torch
 
-EXPORTERS = ("TorchScript", "dynamo")
+EXPORTERS = {"TorchScript": 17, "dynamo": 18, "dynamo 23": 23}
+"""torch's exporters and their opsets. From opset 23 on, dynamo writes Attention, RMSNormalization and RotaryEmbedding itself."""
 TURNS = (
     *("apply_rotary_pos_emb", "apply_rotary_position_embeddings", "apply_rotary_pos_emb_interleave"),
     "apply_rotary_pos_emb_2d",
@@ -259,11 +260,12 @@ def exported(kind: str, name: str, exporter: str, path: Path) -> Counter[str]:
         plain(*inputs)
     dynamic = {name: {i: axis for i, axis in enumerate(shape) if isinstance(axis, str)} for name, shape in axes.items()}
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        if exporter == "dynamo":
-            known = {"opset_version": 18, "dynamo": True, "external_data": False, "verbose": False}
-            known["dynamic_shapes"] = {"tensors": tuple(dynamic.values())}
+        known: dict[str, Any] = {"opset_version": EXPORTERS[exporter]}
+        if exporter == "TorchScript":
+            known |= {"dynamo": False, "dynamic_axes": dynamic}
         else:
-            known = {"opset_version": 17, "dynamo": False, "dynamic_axes": dynamic}
+            known |= {"dynamo": True, "external_data": False, "verbose": False}
+            known["dynamic_shapes"] = {"tensors": tuple(dynamic.values())}
         torch.onnx.export(plain, inputs, str(path), input_names=list(axes), output_names=["result"], **known)
     return calls
 

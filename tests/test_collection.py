@@ -19,12 +19,9 @@ SAMPLE = Path(__file__).parents[1] / "sample_models" / "bert_torchscript.onnx"
 
 
 @pytest.fixture(autouse=True)
-def collecting() -> Iterator[None]:
-    """A thread that another test abandoned at its time limit may have left the collector off. What is there takes a second."""
+def collecting() -> None:
+    """A thread that another test abandoned at its time limit may have left the collector off."""
     gc.enable()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("kept_out", [seldom, uncollected])
@@ -53,11 +50,14 @@ class Cycle:
 
 
 @pytest.fixture
-def growing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory seems to grow whenever somebody asks."""
+def growing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Memory seems to grow whenever somebody asks. What other tests left takes a second at each collection, so it is kept out."""
     used = count(1)
     monkeypatch.setattr(collection.sys, "getallocatedblocks", lambda: next(used) * collection.ROOM)
     monkeypatch.setattr(collection, "_kept", 0)
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("growing")
