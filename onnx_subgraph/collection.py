@@ -12,6 +12,7 @@ SELDOM = 200_000
 ROOM = 1_000_000
 """New blocks of memory, some 100 MB, between two collections of everything."""
 _kept = 0  # blocks that were in use after the last collection of everything
+_is_frozen = False  # the program has called gc.freeze
 
 
 @contextmanager
@@ -34,10 +35,17 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():
+            if not _has_frozen():
                 gc.freeze()  # the new objects count as old, so that the collector does not traverse them all now
                 gc.unfreeze()
             gc.enable()
+
+
+def _has_frozen() -> bool:
+    """Whether the program keeps frozen objects. Python counts them one by one, so it is asked no more after the first of them."""
+    global _is_frozen  # noqa: PLW0603
+    _is_frozen = _is_frozen or gc.get_freeze_count() > 0
+    return _is_frozen
 
 
 def collect_if_due() -> None:

@@ -10,6 +10,7 @@ alternatives, and tests marked `thorough`. Without it, each law is still tested,
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -39,6 +40,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("thorough") is not None:
                 item.add_marker(pytest.mark.skip(reason="it takes long: --thorough runs it"))
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Keep what the tests of a module leave in caches out of later garbage collections. They took a fifth of the time."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
