@@ -2,7 +2,7 @@
 
 Each formula is expanded to the keys of a pattern file, which is then read like any other. A formula's own line replaces the
 shared line that assigns the same name. Of the shared lines a formula has the last one, and those that it and the own lines depend
-on. A name that only other formulas define is absent (`None`).
+on. A name that only other formulas define is absent (`None`), and a result that only other formulas have is not provided.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def formulas_of(fields: Fields) -> tuple[Fields, ...]:
     if not items or len(found) < len(items):
         raise PatternError("`formulas` is not a list of formulas", span=data.span, hint="write `each:` and below it `- id: …`")
     others = frozenset(name for one in (common, *found) for name in _named(one))
-    return tuple(_combined(one, common, others) for one in found)
+    results = frozenset(name for one in found for line in _lines(one.get("match")) for name in line.assigned)
+    return tuple(_combined(one, common, others, results) for one in found)
 
 
 def fields_of(path: Path, identity: str) -> Fields:
@@ -94,17 +95,14 @@ def _targets(fields: Fields) -> dict[str, Data]:
     return {key.text: block for key, block in data.entries} if isinstance(data, Fields) else {}
 
 
-def _combined(own: Fields, common: Fields, others: frozenset[str]) -> Fields:
-    """A formula combined with the shared keys. others: the names in all formulas of the file."""
+def _combined(own: Fields, common: Fields, others: frozenset[str], results: frozenset[str]) -> Fields:
+    """A formula combined with the shared keys. others: the names in all formulas of the file. results: those that they assign."""
     blocks = {key: _lines(own.get(key)) for key in _BLOCKS}
-    match, raises = (
-        _merged(blocks[key], lines := _lines(common.get(key)), lines[-1].assigned if lines else ()) for key in ("match", "raises")
-    )
+    match = _after_shared(blocks["match"], _lines(common.get("match")))
+    lacking = results - {name for line in match for name in line.assigned}
+    raises = _after_shared(blocks["raises"], _lines(common.get("raises")), lacking)
     targets = {**_targets(common), **_targets(own)}
-    replaced = {
-        t: _merged(_lines(_targets(own).get(t)), lines := _lines(_targets(common).get(t)), lines[-1].assigned if lines else ())
-        for t in targets
-    }
+    replaced = {t: _after_shared(_lines(_targets(own).get(t)), _lines(_targets(common).get(t)), lacking) for t in targets}
     read = [line for lines in (raises, *replaced.values()) for line in lines]
     where = [sentence for fields in (common, own) for sentence in _items(fields.get("where"))]
     asked = {name for s in where if isinstance(s, Scalar) for name in _read(s.text)}
@@ -163,8 +161,23 @@ def _lines(data: Data | None) -> tuple[_Line, ...]:
     return tuple(found)
 
 
+def _without(line: _Line, absent: Collection[str]) -> _Line:
+    """A statement that drops the results with these names. What stands behind them keeps its column."""
+    left = _LEFT.match(line.text)
+    if left is None or line.assigned.isdisjoint(absent):
+        return line
+    kept = re.sub(r"\w+", lambda name: "_".ljust(len(name[0])) if name[0] in absent else name[0], left[0])
+    return line._replace(text=kept + line.text[left.end() :], assigned=line.assigned.difference(absent))
+
+
 def _read(text: str) -> frozenset[str]:
     return frozenset(_READ.findall(_TEXT.sub("", text)))
+
+
+def _after_shared(own: tuple[_Line, ...], common: tuple[_Line, ...], lacking: Collection[str] = ()) -> tuple[_Line, ...]:
+    """The own lines of a block, and the shared ones for its last line, without the results that the formula lacks."""
+    lines = tuple(_without(line, lacking) for line in common)
+    return _merged(own, lines, lines[-1].assigned if lines else ())
 
 
 def _merged(own: tuple[_Line, ...], common: tuple[_Line, ...], wanted: Iterable[str]) -> tuple[_Line, ...]:

@@ -318,6 +318,37 @@ def test_patterns_without_an_operator_share_a_file(tmp_path: Path) -> None:
             load_patterns([tmp_path], built_in=False)
 
 
+NORMS = """\
+replace:
+  onnxruntime: y, _, _, total = com.microsoft.SkipLayerNormalization(x, z, w, epsilon=1e-05)
+example: {x: "float32[2, 3, 8]", z: "float32[2, 3, 8]", w: "float32[8]"}
+each:
+  - id: norm-sum
+    summary: A sum that is read elsewhere
+    match: |
+      total = x + z
+      y = LayerNormalization(total, w)
+  - id: norm-product
+    summary: Another formula
+    match: y = LayerNormalization(x * z, w)
+"""
+
+
+def test_a_result_that_only_another_formula_has_is_not_provided(tmp_path: Path) -> None:
+    (tmp_path / "norms.yaml").write_text(NORMS, encoding="utf-8")
+    call = "com.microsoft.SkipLayerNormalization(x, z, w, epsilon=1e-05)"
+    written = [str(p.replace["onnxruntime"]) for p in load_patterns([tmp_path], built_in=False).patterns]
+    assert written == [f"y, _, _, total = {call}", f"y, _, _, _ = {call}"]
+
+
+def test_a_result_that_no_formula_has_is_an_error(tmp_path: Path) -> None:
+    wrong = NORMS.replace("_, total = com", "_, totl = com")
+    (tmp_path / "norms.yaml").write_text(wrong, encoding="utf-8")
+    with pytest.raises(PatternError, match="`totl` is not assigned in `match`") as error:
+        load_patterns([tmp_path], built_in=False)
+    assert error.value.span is not None and "totl" in wrong.splitlines()[error.value.span.line - 1]
+
+
 KERNEL = (
     SWISH
     + """\

@@ -66,6 +66,17 @@ PARTIAL = (
     )
 )
 """As torch exports Phi and GLM at opset 23: only the first half of each head is turned."""
+STEP = (
+    DECODER.replace(
+        "bool[b, 1, s, s] mask) => (y)", "bool[b, 1, s, t] mask, PAST) => (y, float[b, 2, t, 8] k, float[b, 2, t, 8] v)"
+    )
+    .replace("PAST", "float[b, 2, p, 8] past_k, float[b, 2, p, 8] past_v")
+    .replace("k4 = Unsqueeze (k3,", "k = Concat <axis = 2> (past_k, k3) k4 = Unsqueeze (k,")
+    .replace("k = Reshape (k5, all)", "ks = Reshape (k5, all)")
+    .replace("v2 = Unsqueeze (v1,", "v = Concat <axis = 2> (past_v, v1) v2 = Unsqueeze (v,")
+    .replace("v = Reshape (v3, all) a = Attention (q, k, v, mask)", "vs = Reshape (v3, all) a = Attention (q, ks, vs, mask)")
+)
+"""The same as a step with past keys and values, which are outputs together with the new ones."""
 ROTARY = (
     f"{HEAD} (float[b, 4, s, 8] x, float[b, s, 4] c, float[b, s, 4] i) => (float[b, 4, s, 8] y) "
     "{ y = RotaryEmbedding <interleaved = INTERLEAVED> (x, c, i) }"
@@ -118,14 +129,29 @@ def test_heads_are_not_moved_for_the_kernel(library: Library, tmp_path: Path) ->
 
 def test_heads_are_neither_moved_nor_repeated_behind_norms_and_rotary_embeddings(library: Library, tmp_path: Path) -> None:
     result = fused(DECODER, tmp_path, library)
-    assert [one.pattern for one in result.rewrites] == ["attention-heads"], result.near_misses
+    assert [one.pattern for one in result.rewrites] == ["attention-shared-heads", "attention-heads"], result.near_misses
     assert not {"Transpose", "Expand"} & set(result.operators_after)
+    assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+
+
+def test_the_corner_of_a_causal_mask_depends_on_the_cache(library: Library, tmp_path: Path) -> None:
+    """Without past keys the first query sees the first key only; with them it sees all past ones."""
+    result = fused(STEP.replace("= Attention (", "= Attention <is_causal = 1> ("), tmp_path, library)
+    assert [one.pattern for one in result.rewrites] == ["attention-shared-heads"] and result.verdict.verdict == "equivalent"
+
+
+def test_a_step_appends_to_the_cache_inside_the_operator(library: Library, tmp_path: Path) -> None:
+    result = fused(STEP, tmp_path, library)
+    found = [one.pattern for one in result.rewrites]
+    assert found == ["attention-shared-heads", "attention-cache", "attention-heads-cache"], result.near_misses
+    assert not {"Transpose", "Expand", "Concat"} & set(result.operators_after)
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
 
 
 def test_a_part_of_each_head_is_turned_in_place(library: Library, tmp_path: Path) -> None:
     result = fused(PARTIAL, tmp_path, library)
-    assert [one.pattern for one in result.rewrites] == ["rotary-embedding-partial"] * 2 + ["attention-heads"], result.near_misses
+    found = sorted(one.pattern for one in result.rewrites)
+    assert found == ["attention-heads", "attention-shared-heads", *["rotary-embedding-partial"] * 2], result.near_misses
     assert not {"Transpose", "Expand", "Slice", "Split", "Concat"} & set(result.operators_after)
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
 
