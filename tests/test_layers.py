@@ -41,7 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("language", "model"),
     ("operators", "kernels"),
     ("deadline", "custom_ops"),
-    ("paths",),
+    ("paths", "values"),
     ("errors", "clock", "collection", "late", "temporary", "protobuf"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""

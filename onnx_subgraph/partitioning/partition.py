@@ -32,6 +32,7 @@ from onnx_subgraph.partitioning.runners import Runner, runners_of
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.values import check_not_negative
 from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
 from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.reference import Reference
@@ -48,8 +49,7 @@ ALONE = 32
 class PartitionOptions:
     """How to partition. limits: the requirements on a region.
 
-    backend: a name of the registry, or a file that declares one. If there are several, each gets the nodes that those before it
-    left.
+    backend: a name of the registry, or a file that declares one. Of several, each gets the nodes that those before it left.
     measure: time the regions, and drop those that are not faster with the backend; the result depends on the machine.
     isolated: verify and measure with the backend in a process of its own; None isolates backends that others wrote.
     accuracy: the allowed error of outputs and engines' results against float64, relative to their largest element; None for the
@@ -125,8 +125,9 @@ def partition(
     backend: used instead of those in `options`. If nothing is partitioned, the output is a byte-for-byte copy of the input. If
     the verdict is "different", or is missing although verification was requested, nothing is written.
     accepts: called before a result is written; if it returns False, nothing is written.
-    Raises ModelError for a model that can't be read or written, UsageError for a backend that does not exist.
+    Raises ModelError for a model that can't be read or written, UsageError for an option that can't be.
     """
+    check_not_negative(rtol=options.rtol, atol=options.atol, seed=options.seed, accuracy=options.accuracy)
     model, output = Path(model), None if output is None else Path(output)
     with with_libraries(options.libraries):
         return _partition(model, output, options, Clock(progress), backend, accepts)

@@ -29,6 +29,7 @@ from onnx_subgraph.timing.memory import peak
 from onnx_subgraph.timing.profile import Profile, modules_of, node_times, profiled
 from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_runner, try_once
 from onnx_subgraph.timing.turns import LONG, Ratio, ratio, take_turns
+from onnx_subgraph.values import check_not_negative
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
 from onnx_subgraph.verification.libraries import with_libraries
@@ -164,6 +165,7 @@ def bench(models: Sequence[StrPath], options: BenchOptions, progress: Progress |
 
 
 def _bench(models: Sequence[StrPath], options: BenchOptions, tell: Progress) -> Bench:
+    check_not_negative(threads=options.threads, budget=options.budget, seed=options.seed)
     check_providers([options.provider])
     check_runtimes(options.runtimes)
     setting = Setting(options.provider, options.threads)

@@ -12,6 +12,7 @@ from onnx_subgraph.errors import KernelError
 from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.model.files import load
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.values import check_not_negative
 from onnx_subgraph.verification.both_ways import both_ways, numerics_of
 from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.observed import name_bodies
@@ -47,9 +48,10 @@ def verify(
     constant_initializers: initializers of the reference that are also inputs count as constants; the candidate lacks these
     inputs.
     A candidate written for our library of kernels is also compared with the library loaded.
-    Raises UsageError for a provider or library that is missing, and for shapes or feeds that do not fit; ModelError for an
-    unreadable file.
+    Raises UsageError for a negative number, for a provider or library that is missing, and for shapes or feeds that do not fit;
+    ModelError for an unreadable file.
     """
+    check_not_negative(rtol=rtol, atol=atol, seed=seed)
     original = Reference(
         Path(reference),
         providers=providers,
