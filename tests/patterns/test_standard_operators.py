@@ -134,6 +134,15 @@ def test_heads_are_neither_moved_nor_repeated_behind_norms_and_rotary_embeddings
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
 
 
+def test_the_heads_of_a_result_for_gemm_are_not_moved(library: Library, tmp_path: Path) -> None:
+    """As in GPT-2, where batch and length become one axis behind attention."""
+    result = fused(
+        STEP.replace("joined = {0, 0, 32}", "joined = {-1, 32}").replace("int64[3] joined", "int64[2] joined"), tmp_path, library
+    )
+    assert result.rewrites[-1].pattern == "attention-heads-cache" and "Transpose" not in result.operators_after
+    assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+
+
 def test_the_corner_of_a_causal_mask_depends_on_the_cache(library: Library, tmp_path: Path) -> None:
     """Without past keys the first query sees the first key only; with them it sees all past ones."""
     result = fused(STEP.replace("= Attention (", "= Attention <is_causal = 1> ("), tmp_path, library)
