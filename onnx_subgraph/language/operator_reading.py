@@ -20,7 +20,7 @@ from onnx_subgraph.language.reading import check_keys, each_sentence, read_summa
 from onnx_subgraph.language.recipe import recipe_axes, recipe_mistake
 from onnx_subgraph.language.requirement import Requirement
 from onnx_subgraph.language.sentence import free_names, place_of, read_conjuncts, read_definitions
-from onnx_subgraph.language.source import Data, Fields, Items, read_text_of
+from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text_of
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
 from onnx_subgraph.language.vocabulary import DTYPES, TYPE_FACTS
@@ -91,7 +91,9 @@ def _by_target(fields: Fields, file: str = "") -> Mapping[str, tuple[Lowering, .
     """Target → lowerings of the operator. file: the lowering's file, "" for the operator's own."""
     given = ((target, fields.get(target)) for target in WRITTEN)
     return {
-        target: tuple(replace(one, file=file) for one in _lowerings(data, target)) for target, data in given if data is not None
+        target: tuple(replace(one, file=file) for one in _lowerings(data, target, fields))
+        for target, data in given
+        if data is not None
     }
 
 
@@ -148,8 +150,19 @@ def _layouts(data: Data | None, operator: CanonicalOperator) -> Mapping[str, str
     return found
 
 
-def _lowerings(data: Data, target: str) -> tuple[Lowering, ...]:
-    return tuple(_lowering(item, target) for item in (data.items if isinstance(data, Items) else (data,)))
+def _lowerings(data: Data, target: str, fields: Fields) -> tuple[Lowering, ...]:
+    """The lowerings to a target. An item with the name of the other target stands for those of that target."""
+    found: list[Lowering] = []
+    for item in data.items if isinstance(data, Items) else (data,):
+        if isinstance(data, Items) and isinstance(item, Scalar) and item.text in WRITTEN:
+            other = fields.get(item.text)
+            if other is None or item.text == target or not isinstance(other, Scalar):
+                hint = f"write the lines, or give `{item.text}:` lines of its own"
+                raise PatternError(f"there are no lines of `{item.text}` to use here", span=item.span, hint=hint)
+            found.append(_lowering(other, item.text))
+        else:
+            found.append(_lowering(item, target))
+    return tuple(found)
 
 
 def _lowering(data: Data, target: str) -> Lowering:

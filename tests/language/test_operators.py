@@ -349,6 +349,22 @@ def test_a_result_that_no_formula_has_is_an_error(tmp_path: Path) -> None:
     assert error.value.span is not None and "totl" in wrong.splitlines()[error.value.span.line - 1]
 
 
+STANDARD = SWISH.replace("  - |\n    q = com", "  - standard\n  - |\n    q = com")
+
+
+def test_the_name_of_the_other_target_stands_for_its_lines() -> None:
+    made = operator(STANDARD + "standard: y = x * Sigmoid(alpha * x) * factor + shift\n")
+    assert str(made.lowerings["onnxruntime"][1].block) == str(made.lowerings["standard"][0].block)
+    assert [len(several) for several in made.lowerings.values()] == [3, 1]
+
+
+@pytest.mark.parametrize("more", ["", "standard:\n  - onnxruntime\n"])
+def test_lines_that_are_not_there_can_not_be_used(more: str) -> None:
+    with pytest.raises(PatternError, match="there are no lines of `standard` to use here") as error:
+        operator(STANDARD + more)
+    assert error.value.span is not None and STANDARD.splitlines()[error.value.span.line - 1] == "  - standard"
+
+
 KERNEL = (
     SWISH
     + """\
