@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/installed-$(HASH)
 INSTALLED_DEV := $(VENV)/installed-dev-$(HASH)
 MODEL ?= sample_models/bert_torchscript.onnx
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-INSTALL = { $(PIP) uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --editable '$(1)'; } || $(PIP) --editable '$(1)'
+INSTALL = { $(PIP) uv && $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '$(1)'; } || $(PIP) --editable '$(1)'
 
 .PHONY: help demo install test lint types tests test-thorough test-openvino dist format clean
 
