@@ -84,10 +84,10 @@ def _cut(node: ir.Node, interval: tuple[int, int] | None, axis: int, whole: int)
     begin, end = interval
     if node.op_type == "Split":
         each = [sizes(output) for output in node.outputs]
-        return {"sizes": [s[axis].number for s in each if s is not None and not s[axis].symbols], "parts": len(each)}
+        return {"sizes": tuple(s[axis].number for s in each if s is not None and not s[axis].symbols), "parts": len(each)}
     equal = {"parts": whole // (end - begin)} if end > begin else {}
     cut = end if begin == 0 else begin
-    return {"sizes": [cut, whole - cut], **equal} if begin == 0 or end == whole else equal
+    return {"sizes": (cut, whole - cut), **equal} if begin == 0 or end == whole else equal
 
 
 def _part_sizes(arguments: Mapping[str, Any], whole: int) -> tuple[int, ...] | None:

@@ -150,7 +150,7 @@ CUTS = (
 )
 def test_a_name_for_the_sizes_of_a_split_is_bound_to_those_of_the_graph(text: str, sizes: list[int] | None) -> None:
     graph = model(text, inputs="float[B, 8, 8] x", outputs="y", constants=CUTS)
-    assert [match.bindings["sizes"] for match in found(UNEVEN, graph).matches] == ([] if sizes is None else [sizes])
+    assert [match.bindings["sizes"] for match in found(UNEVEN, graph).matches] == ([] if sizes is None else [tuple(sizes)])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.options import Options
 from onnx_subgraph.pipeline import fuse
+from onnx_subgraph.proving import prove
 from onnx_subgraph.result import FuseResult
 
 HEAD = '<ir_version: 10, opset_import: ["" : 23]> g '
@@ -155,6 +156,10 @@ def test_a_step_appends_to_the_cache_inside_the_operator(library: Library, tmp_p
     assert found == ["attention-shared-heads", "attention-cache", "attention-heads-cache"], result.near_misses
     assert not {"Transpose", "Expand", "Concat"} & set(result.operators_after)
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+
+
+def test_the_sizes_of_a_split_are_written_in_a_function(library: Library) -> None:
+    assert prove(library.get("rotary-embedding-partial"), pairs=False).targets["function"]
 
 
 def test_a_part_of_each_head_is_turned_in_place(library: Library, tmp_path: Path) -> None:
