@@ -133,7 +133,7 @@ class Rewriter:
             of_einsums = [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]
             as_written: tuple[NearMiss, ...] = ()
             if of_einsums:
-                not_made, found = run.rounds(of_einsums, MOST_ROUNDS)
+                not_made, found = run.rounds(of_einsums)
                 skips += not_made
                 as_written = found.near_misses  # before the graph changes
             written = write_as_products(model)
@@ -149,7 +149,7 @@ class Rewriter:
             if self.flushing and is_last:
                 flushed = flush(model, self.counts)
             for pattern in growing:  # after the model is simplified, because a node without effect can divide a region
-                not_made, grown = run.rounds([pattern], 1)
+                not_made, grown = run.rounds([pattern])
                 skips += not_made
                 near_misses = (*near_misses, *grown.near_misses)
                 found = Found(told=near_misses)
@@ -196,11 +196,11 @@ class _Run:
         waiting: list[Skip] = []
         told: tuple[NearMiss, ...] = ()
         for _ in range(MOST_ROUNDS):
-            skips, found = self.rounds(early, MOST_ROUNDS, simplifying=simplifying)
+            skips, found = self.rounds(early, simplifying=simplifying)
             if not late or self.stops_early(skips):
                 break
             made = len(self.rewrites)
-            also, found = self.rounds(late, MOST_ROUNDS, earlier=found)
+            also, found = self.rounds(late, earlier=found)
             skips += also
             if len(self.rewrites) == made:
                 break
@@ -211,9 +211,9 @@ class _Run:
         return [*skips, *waiting], found
 
     def rounds(
-        self, patterns: Sequence[Pattern], most: int, *, simplifying: bool = False, earlier: Found | None = None
+        self, patterns: Sequence[Pattern], *, simplifying: bool = False, earlier: Found | None = None
     ) -> tuple[list[Skip], Found]:
-        """Run up to `most` rounds. Returns the skips and the last result of `find`.
+        """Run rounds while they make something. Returns the skips and the last result of `find`.
 
         simplifying: simplify the model when nothing is left to rewrite, and go on if that changed it. earlier: what was found of
         other patterns in this model.
@@ -222,7 +222,7 @@ class _Run:
         waiting: list[Skip] = []
         before: tuple[NearMiss, ...] = ()
         is_simple = not simplifying
-        for turn in range(most):
+        for turn in range(MOST_ROUNDS):
             constants = Constants(self.model)
             with settings.stage("find"):
                 found = find(self.model, patterns, constants=constants, thorough=settings.thorough, asked=settings.asked)
