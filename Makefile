@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` fuses a sample model and prints the report, `make test` is what CI runs.
-# Both make and fill .venv when it is missing or pyproject.toml has changed, and need Python >= 3.11, pip and make. What is
-# installed comes by uv, in a fifth of pip's time; where uv does not run, by pip.
+# Both make and fill .venv when it is missing or pyproject.toml has changed, and need Python >= 3.11, pip and make. uv
+# installs the packages, because it is faster; where it does not run, pip does.
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
@@ -31,7 +31,7 @@ demo: $(INSTALLED)
 
 install: $(INSTALLED_DEV)
 
-# Types are checked beside the tests: mypy takes a quarter of a minute on one core.
+# Types are checked beside the tests, because mypy uses one core only.
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types tests
 

@@ -6,7 +6,7 @@
 Each network has two layers and random weights, so nothing is downloaded. Both exporters of torch write it, dynamo at two opsets,
 with symbolic batch, length and number of past tokens; the new keys and values are outputs. `fuse` runs with its defaults,
 including verification, and for our own library. All models of a row run in turn, on one thread. A time is the lower quartile of
-the processor time of the runs; ratios are to the exported model, median (minimum to maximum) of blocks of the runs.
+the processor time of the runs. A ratio is to the exported model, for all runs, with the least and the most of parts of the runs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from onnx_subgraph.kernels import library as kernels  # noqa: E402
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
 from onnx_subgraph.options import Options  # noqa: E402
 from onnx_subgraph.pipeline import fuse  # noqa: E402
+from onnx_subgraph.result import FuseResult  # noqa: E402
 from onnx_subgraph.timing.tuning import processor  # noqa: E402
 
 SIZES = {
@@ -53,8 +54,7 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 LAYERS, HEAD = 2, 64
 PASTS = (128, 1024, 4096)
-WAYS = {"onnxruntime": "onnxruntime", "native": "native"}
-"""A column → the target of `fuse`."""
+TARGETS = ("onnxruntime", "native")
 
 PAGE = """\
 # Steps of language models
@@ -139,20 +139,24 @@ def rows(name: str, exporter: str, folder: Path, budget: float) -> list[str]:
         heads = export(name, exporter, model)
     except Exception as error:
         return [f"| {name} | {exporter} | |  |{' |' * len(PASTS)} not exported: {type(error).__name__} |"]
-    models, said = {"exported": model}, {}
-    for way, target in WAYS.items():
-        models[way] = folder / f"{model.stem}.{target}.onnx"
-        result = fuse(model, models[way], load_patterns(), Options(target=target))
-        assert result.verdict is not None
-        said[way] = (f"{result.nodes_before} → {result.nodes_after}", result.verdict.verdict)
-    times: dict[str, list[str]] = {way: [] for way in WAYS}
+    models, fused = {"exported": model}, {}
+    for target in TARGETS:
+        models[target] = folder / f"{model.stem}.{target}.onnx"
+        fused[target] = fuse(model, models[target], load_patterns(), Options(target=target))
+    times: dict[str, list[str]] = {target: [] for target in TARGETS}
     for past in PASTS:
-        sessions = {way: open_session(path, 1, [kernels.path()] if way == "native" else []) for way, path in models.items()}
+        sessions = {one: open_session(path, 1, [kernels.path()] if one == "native" else []) for one, path in models.items()}
         seconds = seconds_of_runs(sessions, drawn(heads, past), budget, 1)
-        for way in WAYS:
-            found = quartiles(seconds[way], seconds["exported"])
-            times[way].append(f"{found.ratio:.2f} ({found.least:.2f} to {found.most:.2f})")
-    return [f"| {' | '.join((name, exporter, way, said[way][0], *times[way], said[way][1]))} |" for way in WAYS]
+        for target in TARGETS:
+            found = quartiles(seconds[target], seconds["exported"])
+            times[target].append(f"{found.ratio:.2f} ({found.least:.2f} to {found.most:.2f})")
+    return [_row(name, exporter, target, result, times[target]) for target, result in fused.items()]
+
+
+def _row(name: str, exporter: str, target: str, result: FuseResult, times: list[str]) -> str:
+    assert result.verdict is not None
+    nodes = f"{result.nodes_before} → {result.nodes_after}"
+    return f"| {' | '.join((name, exporter, target, nodes, *times, result.verdict.verdict))} |"
 
 
 def main() -> None:

@@ -98,7 +98,7 @@ def checked(options: Options) -> Options:
     check_one_of("target", options.target, TARGETS)
     check_one_of("numerics", options.numerics, NUMERICS)
     check_one_of("prefer", options.prefer, ("speed", "fusion"))
-    if options.opset not in ("auto", "keep") and not str(options.opset).isdecimal():
+    if options.opset not in ("auto", "keep") and not (str(options.opset).isdecimal() and int(options.opset)):
         raise UsageError(f"opset is {options.opset!r}", hint='give "auto", "keep", or the number of an opset')
     check_not_negative(rtol=options.rtol, atol=options.atol, seed=options.seed, accuracy=options.accuracy)
     check_numerics(options.numerics, options.target)

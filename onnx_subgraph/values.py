@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from onnx_subgraph.errors import UsageError
 
@@ -14,7 +15,7 @@ def check_one_of(name: str, given: object, known: Sequence[str]) -> None:
 
 
 def check_not_negative(**given: float | None) -> None:
-    """Raises UsageError for the first of these that is negative or not a number. None is left to its default."""
+    """Raises UsageError for the first of these that is negative, infinite or not a number. None stands for a default."""
     for name, value in given.items():
-        if value is not None and not value >= 0:
-            raise UsageError(f"{name} is {value}", hint="give 0 or more")
+        if value is not None and not 0 <= value < inf:
+            raise UsageError(f"{name} is {value}", hint="give a number that is 0 or more")

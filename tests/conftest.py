@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Keep what the tests of a module leave in caches out of later garbage collections. They took a fifth of the time."""
+    """Keep what the tests of a module leave in caches out of later garbage collections, which traverse it."""
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
         gc.freeze()

@@ -73,7 +73,7 @@ def test_models_that_are_no_longer_used_are_freed() -> None:
 
 
 def test_frozen_objects_of_the_program_are_counted_once_and_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python counts them one by one: 10 ms for a million, at each call."""
+    """Python counts them one by one, at each call."""
     asked = []
     monkeypatch.setattr(collection, "_is_frozen", False)
     monkeypatch.setattr(collection.gc, "get_freeze_count", lambda: asked.append(1) or 7)

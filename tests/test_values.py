@@ -53,12 +53,14 @@ def timed(**options: Any) -> object:
         (fused, {"prefer": "size"}, "prefer is 'size'\nhint: give one of speed, fusion"),
         (fused, {"opset": "newest"}, "opset is 'newest'"),
         (fused, {"opset": -1}, "opset is -1"),
+        (fused, {"opset": 0}, "opset is 0"),
         *(
-            (function, {"seed": -1}, "seed is -1\nhint: give 0 or more")
+            (function, {"seed": -1}, "seed is -1\nhint: give a number that is 0 or more")
             for function in (fused, explained, partitioned, verified, timed)
         ),
         *((function, {"rtol": -1e-3}, "rtol is -0.001") for function in (fused, explained, partitioned, verified)),
         *((function, {"atol": float("nan")}, "atol is nan") for function in (fused, partitioned, verified)),
+        *((function, {"rtol": float("inf")}, "rtol is inf") for function in (fused, partitioned, verified)),
         *((function, {"accuracy": -0.1}, "accuracy is -0.1") for function in (fused, partitioned)),
         (timed, {"threads": -2}, "threads is -2"),
         (timed, {"budget": -1.0}, "budget is -1.0"),

@@ -96,7 +96,10 @@ def _targets(fields: Fields) -> dict[str, Data]:
 
 
 def _combined(own: Fields, common: Fields, others: frozenset[str], results: frozenset[str]) -> Fields:
-    """A formula combined with the shared keys. others: the names in all formulas of the file. results: those that they assign."""
+    """A formula combined with the shared keys. others: the names in all formulas of the file.
+
+    results: the names that the own lines of all formulas assign in `match`.
+    """
     blocks = {key: _lines(own.get(key)) for key in _BLOCKS}
     match = _after_shared(blocks["match"], _lines(common.get("match")))
     lacking = results - {name for line in match for name in line.assigned}

@@ -125,7 +125,7 @@ def partition(
     backend: used instead of those in `options`. If nothing is partitioned, the output is a byte-for-byte copy of the input. If
     the verdict is "different", or is missing although verification was requested, nothing is written.
     accepts: called before a result is written; if it returns False, nothing is written.
-    Raises ModelError for a model that can't be read or written, UsageError for an option that can't be.
+    Raises ModelError for a model that can't be read or written, UsageError for a missing backend or a negative number.
     """
     check_not_negative(rtol=options.rtol, atol=options.atol, seed=options.seed, accuracy=options.accuracy)
     model, output = Path(model), None if output is None else Path(output)
