@@ -103,7 +103,7 @@ def lookup_in(bindings: Mapping[str, Binding], array: Callable[[ir.Value], np.nd
             raise Refused(f"`{name}` must be a number, and is {binding}, which is not known before the model runs")
         found = array(binding)
         if found is None:
-            raise Refused(f"`{name}` must be constant, and {binding.name} is not")
+            raise Refused(f"`{name}` must be constant, and {binding.name} is not", is_local=True)
         return found
 
     return lookup

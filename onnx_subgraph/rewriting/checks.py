@@ -54,16 +54,19 @@ def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
         dtype = old.dtype.name.lower()
         reason = f"the result {old.name} would be {new.dtype.name.lower()}, and is {dtype}"
-        raise Refused(reason, change=f"let what it reads be {dtype}, or the replacement of the pattern give {dtype}")
+        change = f"let what it reads be {dtype}, or the replacement of the pattern give {dtype}"
+        raise Refused(reason, change=change, is_local=True)
     if old.shape is None:
         return
     if new.shape is None:
         raise Refused(
-            f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and unknown", change=DECLARE
+            f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and unknown",
+            change=DECLARE,
+            is_local=True,
         )
     if len(old.shape) != len(new.shape):
         reason = f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}"
-        raise Refused(reason, change=f"let the replacement of the pattern give {len(old.shape)}")
+        raise Refused(reason, change=f"let the replacement of the pattern give {len(old.shape)}", is_local=True)
     dynamic = not all(isinstance(dim, int) for dim in (*old.shape, *new.shape))
     for was, would_be in zip(old.shape, new.shape, strict=True):
         unknown = not isinstance(was, int) and (was.value is None or _ANONYMOUS.search(was.value) is not None)
@@ -71,7 +74,7 @@ def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
             reason = (
                 f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and {shown(new.shape)}"
             )
-            raise Refused(reason, change=DECLARE if dynamic else "")
+            raise Refused(reason, change=DECLARE if dynamic else "", is_local=True)
 
 
 def check_reads(match: Match, fragment: Fragment) -> None:
@@ -79,7 +82,8 @@ def check_reads(match: Match, fragment: Fragment) -> None:
     inner = {o for n in match.nodes for o in n.outputs}
     for stand_in, value in fragment.read.items():
         if value in inner and stand_in.uses():
-            raise Refused(f"the replacement reads the inner value {value.name}, which is removed with the match")
+            reason = f"the replacement reads the inner value {value.name}, which is removed with the match"
+            raise Refused(reason, is_local=True)
 
 
 def check_opsets(pattern: Pattern, versions: Mapping[str, int]) -> None:

@@ -7,9 +7,8 @@ provider loads it; it was not measured to be slower; and the new graph has no cy
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import onnx_ir as ir
 
@@ -18,39 +17,21 @@ from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.origin import label
-from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
-from onnx_subgraph.rewriting import checks, enclosure, function
-from onnx_subgraph.rewriting.attribute import lookup_in
+from onnx_subgraph.rewriting import checks, function
 from onnx_subgraph.rewriting.copying import copies
-from onnx_subgraph.rewriting.costs import NOISE, Costs, head
-from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fit import check_fit
+from onnx_subgraph.rewriting.costs import NOISE, head
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.order import place
-from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.refused import Needless, Refused, Unfit, Unloadable
+from onnx_subgraph.rewriting.replacement import Site, replacement
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
-MICROSOFT = "com.microsoft"
 _BUG = "a bug in onnx-subgraph"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Site:
-    """The context of planning: the model's index and constants, and the providers that must load the result.
-
-    costs: what replacements cost there, or None to ignore costs.
-    """
-
-    outline: Outline
-    constants: Constants
-    loadability: Sequence[Loadability]
-    costs: Costs | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,26 +222,8 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
         raise Refused("nothing needs its result", change="leave it out, for it is computed for nothing")
     redirects(before, provided, _staying(match), match.nodes)
 
-    fragment = _fragment(match, block, needed, site, has_kernel=has_kernel)
-    if site.outline.root(graph) is not site.outline.model.graph:
-        function.check_body(fragment.nodes)
-    checks.check_reads(match, fragment)
-    if match.pattern.grow is None or not fragment.functions:  # a function computes the same as its region
-        fragment.infer()
-        checks.adopt(match, fragment)
-        if not match.pattern.bodies:  # a function body has the operator's result, known or not
-            for name, new in fragment.provides.items():
-                checks.check_result(match.roots[name], new, fragment)
-        fragment.simplify()
-        fragment.fold()
+    fragment = replacement(match, block, needed, site, is_fallback=is_fallback, has_kernel=has_kernel)
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
-    checks.check_loads(fragment, site.loadability)
-    checks.check_operands(fragment, has_kernel=has_kernel)
-    checks.check_overloads(fragment, site.outline.root(graph))
-    if is_fallback:
-        checks.check_kernels(match, fragment, site.loadability)
-    if block is not None and site.costs is not None:
-        checks.check_costs(match, fragment, site.costs, site.loadability)
 
     after = Liveness(site.outline, graph, match.nodes, fragment.read.values())
     redirected = redirects(after, replaced, _staying(match), match.nodes)
@@ -268,28 +231,6 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
     first, moved = place(match.nodes, graph, fragment, replaced, removed, redirected, site.outline)
     lowering = "" if block is None else block.lowering
     return Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved, lowering)
-
-
-def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site, *, has_kernel: bool) -> Fragment:
-    versions = dict(site.outline.root(graph_of(match.graph)).opset_imports)
-    checks.check_opsets(match.pattern, versions)
-    fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **versions}, site.constants.tensor)
-    lookup = lookup_in(match.bindings, site.constants.array)
-    if match.pattern.grow is not None:
-        enclosure.call(match, fragment, needed, site.outline.definitions)
-        return fragment
-    if block is None:
-        definitions = site.outline.definitions
-        loads = partial(checks.check_loads, loadability=site.loadability)
-        instead = partial(checks.check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
-        function.call(match, fragment, lookup, definitions, loads, instead)
-        return fragment
-    asked = block.requires.asked
-    emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed or n in asked)
-    emitter.block(block, partial(check_fit, block.requires))
-    fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
-    checks.check_need(match, fragment, site.loadability)
-    return fragment
 
 
 def _staying(match: Match) -> list[ir.Value]:

@@ -7,15 +7,18 @@ class Refused(Exception):  # noqa: N818 - a verdict, not an error
     """Why a replacement can't be made here.
 
     opset: the opset of the default domain that has the `operator` that is needed, or None. change: the smallest change that would
-    allow it, in words; "" where none is known.
+    allow it, in words; "" where none is known. is_local: whether the reason names something of this place.
     """
 
-    def __init__(self, reason: str, opset: int | None = None, operator: str = "", change: str = "") -> None:
+    def __init__(
+        self, reason: str, opset: int | None = None, operator: str = "", change: str = "", *, is_local: bool = False
+    ) -> None:
         super().__init__(reason)
         self.change = change
         self.reason = reason
         self.opset = opset
         self.operator = operator
+        self.is_local = is_local
 
 
 class Absent(Refused):

@@ -28,6 +28,7 @@ from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
 from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.refusals import Refusals
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
 
@@ -162,7 +163,7 @@ class Rewriter:
 class _Run:
     """A model that is being rewritten, and what was done to it so far. Every method but `stops_early` changes the model.
 
-    admits: whether a place may be changed. record: takes the cutting of each rewrite.
+    admits: whether a place may be changed. record: takes the cutting of each rewrite. refusals: what was refused so far.
     """
 
     settings: Rewriter
@@ -171,6 +172,7 @@ class _Run:
     record: Record | None
     rewrites: list[Rewrite] = field(default_factory=list)
     simplified: Simplified = NOTHING
+    refusals: Refusals = field(default_factory=Refusals)
 
     def stops_early(self, skips: Sequence[Skip]) -> bool:
         """Whether rewriting stops, because one of these replacements needs a later opset."""
@@ -241,6 +243,7 @@ class _Run:
                     excerpts=settings.excerpts,
                     admits=self.admits,
                     record=self.record,
+                    refusals=self.refusals,
                 )
             self.rewrites += made
             if self.stops_early(skips):

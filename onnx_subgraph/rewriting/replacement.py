@@ -1,0 +1,119 @@
+"""Write the replacement of a match, and check it as far as it depends only on the kind of the match, not on the nodes around it.
+
+A kind that was refused before is refused again without another try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import onnx_ir as ir
+
+from onnx_subgraph.language.term import Block
+from onnx_subgraph.matching.match import Match
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import graph_of
+from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.rewriting import checks, enclosure, function
+from onnx_subgraph.rewriting.attribute import lookup_in
+from onnx_subgraph.rewriting.costs import Costs
+from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.rewriting.fit import check_fit
+from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.refusals import Refusals
+from onnx_subgraph.rewriting.refused import Refused
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """The context of planning: the model's index and constants, and the providers that must load the result.
+
+    costs: what replacements cost there, or None to ignore costs. refusals: those of this model so far.
+    """
+
+    outline: Outline
+    constants: Constants
+    loadability: Sequence[Loadability]
+    costs: Costs | None = None
+    refusals: Refusals = field(default_factory=Refusals)
+
+
+def replacement(
+    match: Match, block: Block | None, needed: Collection[str], site: Site, *, is_fallback: bool, has_kernel: bool
+) -> Fragment:
+    """What `block`, or a function call, puts in the place of `match`. Raises Refused where a check fails.
+
+    needed: the results that are read. is_fallback: whether the block is for another target. has_kernel: whether the function call
+    is one of a kernel of our library.
+    """
+    root = site.outline.root(graph_of(match.graph))
+    kind = site.refusals.kind(match, block, needed, root, site.constants)
+    kind = None if kind is None else (kind, is_fallback, has_kernel)
+    site.refusals.check(kind)
+    try:
+        return _checked(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
+    except Refused as refused:
+        site.refusals.remember(kind, refused)
+        raise
+
+
+def _checked(
+    match: Match,
+    block: Block | None,
+    needed: Collection[str],
+    root: ir.Graph | ir.Function,
+    site: Site,
+    *,
+    is_fallback: bool,
+    has_kernel: bool,
+) -> Fragment:
+    fragment = _fragment(match, block, needed, root, site, has_kernel=has_kernel)
+    if root is not site.outline.model.graph:
+        function.check_body(fragment.nodes)
+    checks.check_reads(match, fragment)
+    if match.pattern.grow is None or not fragment.functions:  # a function computes the same as its region
+        fragment.infer()
+        checks.adopt(match, fragment)
+        if not match.pattern.bodies:  # a function body has the operator's result, known or not
+            for name, new in fragment.provides.items():
+                checks.check_result(match.roots[name], new, fragment)
+        fragment.simplify()
+        fragment.fold()
+    checks.check_loads(fragment, site.loadability)
+    checks.check_operands(fragment, has_kernel=has_kernel)
+    checks.check_overloads(fragment, root)
+    if is_fallback:
+        checks.check_kernels(match, fragment, site.loadability)
+    if block is not None and site.costs is not None:
+        checks.check_costs(match, fragment, site.costs, site.loadability)
+    return fragment
+
+
+def _fragment(
+    match: Match, block: Block | None, needed: Collection[str], root: ir.Graph | ir.Function, site: Site, *, has_kernel: bool
+) -> Fragment:
+    versions = dict(root.opset_imports)
+    checks.check_opsets(match.pattern, versions)
+    fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **versions}, site.constants.tensor)
+    lookup = lookup_in(match.bindings, site.constants.array)
+    if match.pattern.grow is not None:
+        enclosure.call(match, fragment, needed, site.outline.definitions)
+        return fragment
+    if block is None:
+        definitions = site.outline.definitions
+        loads = partial(checks.check_loads, loadability=site.loadability)
+        instead = partial(checks.check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
+        function.call(match, fragment, lookup, definitions, loads, instead)
+        return fragment
+    asked = block.requires.asked
+    emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed or n in asked)
+    emitter.block(block, partial(check_fit, block.requires))
+    fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
+    checks.check_need(match, fragment, site.loadability)
+    return fragment
