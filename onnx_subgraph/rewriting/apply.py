@@ -36,9 +36,9 @@ from onnx_subgraph.rewriting.known import SMALL_BYTES
 from onnx_subgraph.rewriting.lines import matched_lines
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, plan, root_name
-from onnx_subgraph.rewriting.refusals import Refusals
 from onnx_subgraph.rewriting.replacement import Site
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 
@@ -61,19 +61,19 @@ def apply(
     admits: Admits = lambda _: True,
     record: Record | None = None,
     costs: Costs | None = None,
-    refusals: Refusals | None = None,
+    outcomes: Outcomes | None = None,
 ) -> tuple[tuple[Rewrite, ...], tuple[Skip, ...]]:
     """Replace as many of `matches` as do not overlap and pass every check. Changes `model` in place.
 
     target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result.
     constants: the constants of `model`. excerpts: whether each rewrite records excerpts of what it removed and added.
     admits: whether a place may be changed. record: is called with the cutting of each rewrite.
-    costs: what replacements cost on these providers; None replaces regardless of cost. refusals: those of earlier calls for this
+    costs: what replacements cost on these providers; None replaces regardless of cost. outcomes: those of earlier calls for this
     model with the same target, loadability and costs. Never raises for a valid match: a match that can't be replaced leaves the
     graph unchanged and gives a `Skip` with the reason.
     """
     outline = Outline(model)
-    site = Site(outline, constants, loadability, costs, refusals or Refusals())
+    site = Site(outline, constants, loadability, costs, outcomes or Outcomes())
     rewrites: list[Rewrite] = []
     skips: list[Skip] = []
     refused: set[tuple[str, frozenset[ir.Node]]] = set()

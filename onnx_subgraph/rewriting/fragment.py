@@ -40,7 +40,7 @@ class Fragment:
     opset_imports: domain → version that the nodes are written for. read: stand-in → the value of the graph it stands for.
     fold_constants: whether constants may be computed (not in a function's definition).
     constants: new initializers (with `const_value`). provides: root name → value of this fragment that replaces the root.
-    functions: definitions that the nodes call.
+    functions: definitions that the nodes call. computed: whether a constant was computed from those of the graph.
     """
 
     opset_imports: Mapping[str, int]
@@ -51,6 +51,7 @@ class Fragment:
     constants: list[ir.Value] = field(default_factory=list)
     provides: dict[str, ir.Value] = field(default_factory=dict)
     functions: list[ir.Function] = field(default_factory=list)
+    computed: bool = False
     _stand_ins: dict[ir.Value, ir.Value] = field(default_factory=dict)
     _pending: list[ir.Node] = field(default_factory=list)  # not inferred yet
     _sizes: set[ir.Value] = field(default_factory=set)  # results whose elements are inferred, at least as symbols
@@ -203,6 +204,7 @@ class Fragment:
             if (sizes := sizes_of(node)) is not None:
                 self._become_constant(node.outputs[0], ir.Tensor(np.asarray(sizes, np.int64)))
             elif is_foldable(node):
+                self.computed = self.computed or any(value in self.read for value in node.inputs)
                 for index, output in enumerate(node.outputs):
                     if output.name and (constant := folded(node, output, index, self.opset_imports)) is not None:
                         self._become_constant(output, constant)

@@ -1,11 +1,11 @@
 """Write the replacement of a match, and check it as far as it depends only on the kind of the match, not on the nodes around it.
 
-A kind that was refused before is refused again without another try.
+At a place like an earlier one the outcome is the same, and is not worked out again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,8 +23,8 @@ from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fit import check_fit
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.refusals import Refusals
 from onnx_subgraph.rewriting.refused import Refused
 
 MICROSOFT = "com.microsoft"
@@ -34,14 +34,14 @@ MICROSOFT = "com.microsoft"
 class Site:
     """The context of planning: the model's index and constants, and the providers that must load the result.
 
-    costs: what replacements cost there, or None to ignore costs. refusals: those of this model so far.
+    costs: what replacements cost there, or None to ignore costs. outcomes: what became of the places of this model so far.
     """
 
     outline: Outline
     constants: Constants
     loadability: Sequence[Loadability]
     costs: Costs | None = None
-    refusals: Refusals = field(default_factory=Refusals)
+    outcomes: Outcomes = field(default_factory=Outcomes)
 
 
 def replacement(
@@ -53,14 +53,20 @@ def replacement(
     is one of a kernel of our library.
     """
     root = site.outline.root(graph_of(match.graph))
-    kind = site.refusals.kind(match, block, needed, root, site.constants)
-    kind = None if kind is None else (kind, is_fallback, has_kernel)
-    site.refusals.check(kind)
-    try:
+    opsets = _opset_imports(match, root)
+    place = site.outcomes.place(match, block, needed, opsets, site.constants, type(root), is_fallback, has_kernel)
+    if place is None:
         return _checked(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
+    known = site.outcomes.known(place, site.outline.model.functions)
+    if known is not None:
+        return known
+    try:
+        fragment = _checked(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
     except Refused as refused:
-        site.refusals.remember(kind, refused)
+        site.outcomes.refused(place, refused)
         raise
+    site.outcomes.made(place, fragment)
+    return fragment
 
 
 def _checked(
@@ -98,9 +104,8 @@ def _checked(
 def _fragment(
     match: Match, block: Block | None, needed: Collection[str], root: ir.Graph | ir.Function, site: Site, *, has_kernel: bool
 ) -> Fragment:
-    versions = dict(root.opset_imports)
-    checks.check_opsets(match.pattern, versions)
-    fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **versions}, site.constants.tensor)
+    checks.check_opsets(match.pattern, root.opset_imports)
+    fragment = Fragment(_opset_imports(match, root), site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if match.pattern.grow is not None:
         enclosure.call(match, fragment, needed, site.outline.definitions)
@@ -117,3 +122,8 @@ def _fragment(
     fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
     checks.check_need(match, fragment, site.loadability)
     return fragment
+
+
+def _opset_imports(match: Match, root: ir.Graph | ir.Function) -> Mapping[str, int]:
+    """Domain → the version that a replacement of `match` is written for."""
+    return {MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **root.opset_imports}

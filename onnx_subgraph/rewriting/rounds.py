@@ -27,8 +27,8 @@ from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
+from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.refusals import Refusals
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
 
@@ -163,7 +163,7 @@ class Rewriter:
 class _Run:
     """A model that is being rewritten, and what was done to it so far. Every method but `stops_early` changes the model.
 
-    admits: whether a place may be changed. record: takes the cutting of each rewrite. refusals: what was refused so far.
+    admits: whether a place may be changed. record: takes the cutting of each rewrite. outcomes: what became of places so far.
     """
 
     settings: Rewriter
@@ -172,7 +172,7 @@ class _Run:
     record: Record | None
     rewrites: list[Rewrite] = field(default_factory=list)
     simplified: Simplified = NOTHING
-    refusals: Refusals = field(default_factory=Refusals)
+    outcomes: Outcomes = field(default_factory=Outcomes)
 
     def stops_early(self, skips: Sequence[Skip]) -> bool:
         """Whether rewriting stops, because one of these replacements needs a later opset."""
@@ -243,7 +243,7 @@ class _Run:
                     excerpts=settings.excerpts,
                     admits=self.admits,
                     record=self.record,
-                    refusals=self.refusals,
+                    outcomes=self.outcomes,
                 )
             self.rewrites += made
             if self.stops_early(skips):

@@ -1,13 +1,14 @@
-"""Remember refused replacements, so that a place like a refused one is refused for the same reason, without another try.
+"""Remember what became of places: the replacement of a place like an earlier one is a copy, and its refusal has the same reason.
 
 A network has the same place in every layer, and a place that was refused is found again in the next round. To write, infer and
-check a replacement takes a thousand times as long as to look it up.
+check a replacement takes far longer than to copy it.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -17,63 +18,95 @@ from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import SHAPE_DATA
+from onnx_subgraph.rewriting.checks import PROBED_CONSTANT_BYTES
+from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.known import SMALL_BYTES
 from onnx_subgraph.rewriting.refused import Refused
-
-Kind = Hashable
-"""All that the checks of a replacement depend on, apart from the nodes around it. Equal kinds are refused alike."""
+from onnx_subgraph.rewriting.replica import replica
 
 _STATIC = (bool, int, float, str, tuple, np.generic, ir.SymbolicDim, type(None))
 
 
-class Refusals:
-    """The refusals of one model, by kind. Providers, measurements and patterns must be the same in all calls."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """What a replacement and its checks depend on, apart from the nodes around a match.
+
+    kind: equal for places with the same outcome. values: those that a replacement may read, in an order that the kind fixes.
+    """
+
+    kind: Hashable
+    values: tuple[ir.Value, ...]
+
+
+class Outcomes:
+    """The outcomes at the places of one model. Providers, measurements and patterns must be the same for all."""
 
     def __init__(self) -> None:
-        self._known: dict[Kind, Refused] = {}
-        self._held: list[object] = []  # what kinds name by its identity, which must not be given to another object
+        self._refused: dict[Hashable, Refused] = {}
+        self._made: dict[Hashable, tuple[Fragment, tuple[ir.Value, ...]]] = {}
+        self._held: dict[int, object] = {}  # what kinds name by its identity, which must not be given to another object
 
-    def check(self, kind: Kind | None) -> None:
-        """Raises the refusal of this kind, if there was one."""
-        known = self._known.get(kind)
-        if known is not None:
-            raise copy.copy(known)  # its frames would keep the graph alive
+    def known(self, place: Place, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> Fragment | None:
+        """A copy of the replacement at an earlier place of this kind, None at the first. Raises Refused if it was refused.
 
-    def remember(self, kind: Kind | None, refused: Refused) -> None:
+        functions: those of the model. A replacement that calls another one is not used again.
+        """
+        if (refused := self._refused.get(place.kind)) is not None:
+            raise copy.copy(refused)  # its frames would keep the graph alive
+        if (made := self._made.get(place.kind)) is None:
+            return None
+        fragment, values = made
+        if any(functions.get(function.identifier()) is not function for function in fragment.functions):
+            return None
+        return replica(fragment, dict(zip(values, place.values, strict=True)))
+
+    def refused(self, place: Place, refusal: Refused) -> None:
         """Remember a refusal, unless its reason names something of its place."""
-        if kind is not None and not refused.is_local:
-            self._known[kind] = copy.copy(refused)
+        if not refusal.is_local:
+            self._refused[place.kind] = copy.copy(refusal)
 
-    def kind(
-        self, match: Match, block: Block | None, needed: Collection[str], root: ir.Graph | ir.Function, constants: Constants
-    ) -> Kind | None:
-        """The kind of a match that `block` is to replace; None where it can't be told, and for a region.
+    def made(self, place: Place, fragment: Fragment) -> None:
+        """Remember a replacement, unless constants of its place were computed into it."""
+        if not fragment.computed and set(fragment.read.values()) <= set(place.values):
+            self._made[place.kind] = (replica(fragment, {}), place.values)
 
-        needed: the results that are read. root: the graph or function that the match is in, or whose nested body it is in.
+    def place(
+        self,
+        match: Match,
+        block: Block | None,
+        needed: Collection[str],
+        opset_imports: Mapping[str, int],
+        constants: Constants,
+        *others: Hashable,
+    ) -> Place | None:
+        """The place of a match that `block` is to replace; None for a region, and where something is bound that has no facts.
+
+        needed: the results that are read. opset_imports: those that the replacement is written for. others: what the outcome
+        depends on, too.
         """
         if match.pattern.grow is not None:
             return None
         facts = _Facts(match, constants)
         try:
-            inputs = tuple(map(facts.value, match.nodes[0].inputs)) if len(match.nodes) == 1 else ()
-            return (
+            kind = (
+                *others,
                 *map(self._identity, (match.pattern, block)),
                 frozenset(needed),
-                type(root),
-                frozenset(root.opset_imports.items()),
+                frozenset(opset_imports.items()),
                 frozenset(match.chosen.items()),
                 tuple((node.op_identifier(), *(output.dtype for output in node.outputs)) for node in match.nodes),
                 tuple((name, facts.binding(bound)) for name, bound in match.bindings.items()),
                 tuple((name, facts.value(root)) for name, root in match.roots.items()),
                 tuple((name, *facts.rest(attributes)) for name, attributes in match.rest.items()),
-                inputs,
+                tuple(map(facts.value, match.nodes[0].inputs)) if len(match.nodes) == 1 else (),
                 tuple(map(self._identity, facts.large)),
             )
         except _Untold:
             return None
+        return Place(kind, tuple(facts.numbers))
 
     def _identity(self, thing: object) -> int:
-        self._held.append(thing)
+        self._held[id(thing)] = thing
         return id(thing)
 
 
@@ -84,14 +117,15 @@ class _Untold(Exception):  # noqa: N818 - not an error
 class _Facts:
     """What is known of the values of a match. A value that was told before is told by its number.
 
-    large: the constants that are too large to compare, apart from weights, whose elements no check reads.
+    Of weights the type and shape are told: a replacement reads their elements only in the run, or to compute new ones (`made`).
+    large: other constants that are too large to compare; they are told by their identity.
     """
 
     def __init__(self, match: Match, constants: Constants) -> None:
+        self.numbers: dict[ir.Value, int] = {}
         self.large: list[object] = []
         self._constants = constants
         self._inner = {output for node in match.nodes for output in node.outputs}
-        self._number: dict[ir.Value, int] = {}
 
     def binding(self, bound: Binding) -> Hashable:
         """What a name is bound to. Raises _Untold."""
@@ -107,9 +141,9 @@ class _Facts:
 
     def value(self, value: ir.Value | None) -> Hashable:
         """The type, the shape and the elements, as far as they are known."""
-        if value is None or value in self._number:
-            return value and self._number[value]
-        self._number[value] = len(self._number)
+        if value is None or value in self.numbers:
+            return value and self.numbers[value]
+        self.numbers[value] = len(self.numbers)
         shape = None if value.shape is None else _dims(value.shape)
         data = value.meta.get(SHAPE_DATA)
         constant = self._constant(value) if self._constants.is_constant(value) else None
@@ -128,12 +162,14 @@ class _Facts:
         tensor = value.const_value or self._constants.tensor(value)
         if tensor is None:
             raise _Untold
-        if tensor.dtype != ir.DataType.STRING and tensor.nbytes <= SMALL_BYTES:
+        is_text = tensor.dtype == ir.DataType.STRING
+        if not is_text and tensor.nbytes <= (PROBED_CONSTANT_BYTES if tensor.dtype.is_floating_point() else SMALL_BYTES):
             return tuple(tensor.shape.numpy()), tensor.tobytes()
-        if not tensor.dtype.is_floating_point():
-            if value.const_value is None:
-                raise _Untold
-            self.large.append(tensor)
+        if tensor.dtype.is_floating_point():
+            return "weights"
+        if value.const_value is None:
+            raise _Untold
+        self.large.append(tensor)
         return "large"
 
 

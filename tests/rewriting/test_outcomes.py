@@ -1,19 +1,22 @@
-"""A place like a refused one is refused alike: nothing else changes, and nothing is tried twice."""
+"""A place like an earlier one has the same outcome: nothing else changes, and nothing is worked out twice."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting import replacement
 from onnx_subgraph.rewriting.costs import measured
-from onnx_subgraph.rewriting.refusals import Refusals
+from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.outcomes import Outcomes, Place
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from tests.rewriting.stage import LOADABILITY, pattern, rewritten
 
@@ -27,6 +30,8 @@ SILU = """
         v = Mul(u, b)
     }}
 """
+
+WEIGHTS = {name: np.linspace(start, start + 1, 100).round(3) for name, start in (("w1", 1), ("b1", 2), ("w2", 3), ("b2", 4))}
 
 
 @pytest.fixture
@@ -43,6 +48,10 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+def _silu(replace: str) -> Pattern:
+    return pattern("y = x * Sigmoid(x)", example="{x: 'float32[2, 4]'}", onnxruntime=replace)
+
+
 def _fused(model: ir.Model, target: str) -> Fused:
     return Rewriter(load_patterns().patterns, target, [LOADABILITY], costs=measured(), simplifying=True)(model)
 
@@ -54,7 +63,7 @@ def test_nothing_but_the_work_changes(target: str, monkeypatch: pytest.MonkeyPat
         infer_shapes(model)
         fast = _fused(model, target)
         with monkeypatch.context() as patch:
-            patch.setattr(Refusals, "kind", lambda *_: None)
+            patch.setattr(Outcomes, "place", lambda *_: None)
             slow = _fused(model, target)
         assert fast.skips == slow.skips
         assert fast.rewrites == slow.rewrites
@@ -62,21 +71,54 @@ def test_nothing_but_the_work_changes(target: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_place_like_a_refused_one_is_not_tried(tried: list[str]) -> None:
-    refused = pattern("y = x * Sigmoid(x)", example="{x: 'float32[2, 4]'}", onnxruntime="y = com.microsoft.NoSuchOperator(x)")
+    refused = _silu("y = com.microsoft.NoSuchOperator(x)")
     stage = rewritten(SILU.format("float", "float"), refused)
     assert tried == ["y"]
     assert [skip.node for skip in stage.skips] == ["y", "v"]
     assert len({skip.reason for skip in stage.skips}) == 1
 
 
+def test_a_place_like_a_replaced_one_gets_a_copy(tried: list[str]) -> None:
+    stage = rewritten(SILU.format("float", "float"), _silu("y = com.microsoft.QuickGelu(x, alpha=1.0)"))
+    assert tried == ["y"]
+    assert stage.operators == ["com.microsoft.QuickGelu"] * 2
+    stage.agrees({"x": np.eye(2, 4, dtype=np.float32), "u": -np.eye(2, 4, dtype=np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("replace", "tries"),
+    [
+        ("y = Add(b, Mul(w, x))", ["y"]),  # weights are read in the run
+        ("y = Mul(Add(x, Div(b, w)), w)", ["y", "v"]),  # new ones are computed from them
+    ],
+)
+def test_each_place_keeps_its_weights(replace: str, tries: list[str], tried: list[str]) -> None:
+    weights = ", ".join(f"float[100] {name} = {{{', '.join(map(str, row))}}}" for name, row in WEIGHTS.items())
+    model = f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 100] x, float[2, 100] u) => (float[2, 100] y, float[2, 100] v) <{weights}> {{
+            a = Mul(x, w1)
+            y = Add(a, b1)
+            c = Mul(u, w2)
+            v = Add(c, b2)
+        }}
+    """
+    example = "{x: 'float32[2, 100]', w: 'float32[100] constant', b: 'float32[100] constant'}"
+    where = "where: w.is_constant and b.is_constant"
+    stage = rewritten(model, pattern("y = x * w + b", example=example, extra=where, onnxruntime=replace))
+    assert tried == tries
+    assert len(stage.rewrites) == 2
+    stage.agrees({"x": np.ones((2, 100), np.float32), "u": np.full((2, 100), 2, np.float32)})
+
+
 def test_a_place_of_another_type_is_tried(tried: list[str]) -> None:
-    refused = pattern("y = x * Sigmoid(x)", example="{x: 'float32[2, 4]'}", onnxruntime="y = com.microsoft.NoSuchOperator(x)")
+    refused = _silu("y = com.microsoft.NoSuchOperator(x)")
     rewritten(SILU.format("float", "double"), refused)
     assert tried == ["y", "v"]
 
 
 def test_a_reason_names_its_own_place(tried: list[str]) -> None:
-    wrong = pattern("y = x * Sigmoid(x)", example="{x: 'float32[2, 4]'}", onnxruntime="y = Cast(x, to=10)")
+    wrong = _silu("y = Cast(x, to=10)")
     stage = rewritten(SILU.format("float", "float"), wrong)
     assert tried == ["y", "v"]
     assert [skip.reason.split(" would")[0] for skip in stage.skips] == ["the result y", "the result v"]
@@ -124,3 +166,18 @@ def test_a_place_that_reads_a_value_twice_is_another_kind(tried: list[str]) -> N
         ),
     )
     assert tried == ["y", "v"]
+
+
+def test_a_copy_calls_only_functions_of_the_model() -> None:
+    outcomes, function = Outcomes(), ir.Function("own", "f", graph=ir.Graph([], [], nodes=[]), attributes=[])
+    fragment = Fragment({"own": 1}, lambda _: None, functions=[function])
+    fragment.provides["y"] = fragment.node("f", [], domain="own")[0]
+    place = Place("kind", ())
+    outcomes.made(place, fragment)
+    other = ir.Function("own", "f", graph=ir.Graph([], [], nodes=[]), attributes=[])
+    assert outcomes.known(place, {}) is None
+    assert outcomes.known(place, {other.identifier(): other}) is None
+    copied = outcomes.known(place, {function.identifier(): function})
+    assert copied is not None
+    assert [node.op_type for node in copied.nodes] == ["f"]
+    assert copied.provides["y"] is copied.nodes[0].outputs[0] is not fragment.provides["y"]
