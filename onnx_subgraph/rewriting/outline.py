@@ -91,29 +91,29 @@ class Outline:
         return None
 
     def place_before(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
-        """Give new nodes in front of `node` positions after everything that was there before."""
+        """Give new nodes in front of `node` positions between it and everything that was there before."""
+        self._place(node, (*come, node))
+
+    def place_at(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
+        """Give the nodes that replace `node` positions up to its own."""
+        self._place(node, come)
+
+    def _place(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
+        """Give nodes ascending positions from after what precedes `node` up to its own."""
         above = self.position[node]
         # Original nodes have whole numbers.
         below = self._below.get(node, above - 1)
-        step = (above - below) / (len(come) + 1)
-        places = [below, *(below + step * (index + 1) for index in range(len(come)))]
-        if all(a < b for a, b in itertools.pairwise((*places, above))):
-            self.position.update(zip(come, places[1:], strict=True))
-            self._below.update(zip((*come, node), places, strict=True))
+        step = (above - below) / max(1, len(come))
+        places = [below, *(below + step * (index + 1) for index in range(len(come) - 1)), above]
+        if all(a < b for a, b in itertools.pairwise(places)):
+            self.position.update(zip(come, places[1:], strict=False))
+            self._below.update(zip(come, places, strict=False))
             return
         graph = node.graph
         assert graph is not None
         for place, other in enumerate(graph):
             self.position[other] = float(place)
             self._below.pop(other, None)
-
-    def place_at(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
-        """Give the nodes that replace `node` its position."""
-        position = self.position[node]
-        below = self._below.get(node, position - 1)
-        for other in come:
-            self.position[other], self._below[other] = position, below
-            below = position
 
     def fresh(self, stem: str) -> str:
         """A new name: the stem, or the stem and a number. The name then counts as used."""
