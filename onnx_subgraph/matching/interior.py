@@ -6,7 +6,8 @@ does not prevent it. The rewriter checks this again with shapes; here the check 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -24,12 +25,17 @@ DYING_LIMIT = 256
 class Dying:
     """The nodes that die with a match, because only its nodes and other dying nodes read their results.
 
-    gone: the matched nodes, and others that are removed with them. kept: values that are read afterwards.
+    gone: the matched nodes, and others that are removed with them. kept: values that are read afterwards. position: of the nodes
+    of the graph that is searched.
     """
 
-    def __init__(self, gone: Iterable[ir.Node], kept: Iterable[ir.Value] = ()) -> None:
+    def __init__(
+        self, gone: Iterable[ir.Node], kept: Iterable[ir.Value] = (), position: Mapping[ir.Node, float] = MappingProxyType({})
+    ) -> None:
         self.gone = frozenset(gone)
         self.kept = frozenset(kept)
+        self.position = position
+        self.end = max((position[node] for node in self.gone if node in position), default=0)
         self._known: dict[ir.Node, bool] = {}
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
@@ -55,8 +61,8 @@ class Dying:
         return self.may_die(node) and all(map(self.dies, users)) if users else node.domain in KNOWN_DOMAINS
 
     def may_die(self, node: ir.Node) -> bool:
-        """Whether it is worth searching the readers of a node."""
-        return True
+        """Whether it is worth searching the readers of a node: one after the last matched node can't feed the match."""
+        return self.position.get(node, self.end) <= self.end
 
 
 def live_reader(
@@ -64,15 +70,16 @@ def live_reader(
     provided: Collection[ir.Value],
     read: Collection[ir.Value],
     gone: Collection[ir.Node],
+    position: Mapping[ir.Node, float],
 ) -> tuple[ir.Value, ir.Node | None] | None:
     """An inner value and the node that reads it once the match is gone (None: a graph output); None where there is none.
 
     read: the bound values, which a replacement may read. The nodes that compute them stay, even if only the match uses them.
-    gone: nodes outside the match that are removed with it.
+    gone: nodes outside the match that are removed with it. position: of the nodes of the graph.
     """
     if is_closed(nodes, provided):
         return None
-    dying = Dying((*nodes, *gone), read)
+    dying = Dying((*nodes, *gone), read, position)
     inner = (value for node in nodes for value in node.outputs if value not in provided)
     return next(((value, reader) for value in inner for reader in _readers(value, dying)), None)
 
@@ -90,9 +97,10 @@ def own_nodes(
     shared: Collection[ir.Value],
     read: Collection[ir.Value],
     constants: Constants,
+    position: Mapping[ir.Node, float],
 ) -> tuple[ir.Node, ...]:
     """The matched nodes in topological order, without those that stay because nodes outside read them and `staying` allows it."""
-    dying = Dying(nodes, read)
+    dying = Dying(nodes, read, position)
     stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, dying)), constants)
     return tuple(n for n in nodes if n not in stay)
 
