@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.library import is_built_in
@@ -26,6 +25,7 @@ from onnx_subgraph.model.nested import graph_of, operands
 from onnx_subgraph.model.surgery import detached, remove_all
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.ground import PATTERN
+from onnx_subgraph.rewriting.assembled import assembled
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
@@ -373,17 +373,7 @@ def _redirect(redirect: Redirect, planned: Plan, replaced: Replaced, outline: Ou
         value = replaced.get(redirect.value, redirect.value)
         reader.replace_input_with(redirect.index, planned.fragment.read.get(value, value))
         return
-    nodes: list[ir.Node] = []
-    parts: list[ir.Value | None] = []
-    for source in redirect.dims:
-        if isinstance(source, int):
-            nodes.append(ir.node("Constant", [], {"value": ir.tensor(np.array([source], np.int64))}))
-        else:
-            nodes.append(ir.node("Shape", [source[0]]))
-            nodes.append(ir.node("Constant", [], {"value": ir.tensor(np.array([source[1]], np.int64))}))
-            nodes.append(ir.node("Gather", [nodes[-2].outputs[0], nodes[-1].outputs[0]]))
-        parts.append(nodes[-1].outputs[0])
-    nodes.append(ir.node("Concat", parts, {"axis": 0}))
+    nodes = assembled(redirect.dims, outline.root(planned.graph).opset_imports.get("", 1))
     result, old = nodes[-1].outputs[0], reader.outputs[0]
     for node in nodes:
         node.name = outline.fresh(node.op_type)
