@@ -7,7 +7,7 @@ does not prevent it. The rewriter checks this again with shapes; here the check 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -22,20 +22,40 @@ DYING_LIMIT = 256
 """The most nodes outside a match that are searched. Beyond it, nodes count as alive."""
 
 
+class Order(NamedTuple):
+    """The order of a graph. useless: the nodes on which no output depends."""
+
+    position: Mapping[ir.Node, float]
+    useless: frozenset[ir.Node]
+
+    @classmethod
+    def of(cls, position: Mapping[ir.Node, float]) -> Order:
+        """The order of a graph with the nodes in `position`."""
+        useless: set[ir.Node] = set()
+        pending = [node for node in position if not any(output.uses() for output in node.outputs)]
+        while pending:
+            node = pending.pop()
+            users = (user for output in node.outputs for user, _ in output.uses())
+            ends = has_bodies(node) or any(output.is_graph_output() for output in node.outputs)
+            if node.domain in KNOWN_DOMAINS and not ends and all(user in useless for user in users):
+                useless.add(node)
+                sources = (value.producer() for value in node.inputs if value is not None)
+                pending += [source for source in sources if source is not None and source in position]
+        return cls(position, frozenset(useless))
+
+
 class Dying:
     """The nodes that die with a match, because only its nodes and other dying nodes read their results.
 
-    gone: the matched nodes, and others that are removed with them. kept: values that are read afterwards. position: of the nodes
-    of the graph that is searched.
+    gone: the matched nodes, and others that are removed with them. kept: values that are read afterwards. order: of the graph
+    that is searched.
     """
 
-    def __init__(
-        self, gone: Iterable[ir.Node], kept: Iterable[ir.Value] = (), position: Mapping[ir.Node, float] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, gone: Iterable[ir.Node], kept: Iterable[ir.Value] = (), order: Order | None = None) -> None:
         self.gone = frozenset(gone)
         self.kept = frozenset(kept)
-        self.position = position
-        self.end = max((position[node] for node in self.gone if node in position), default=0)
+        self.order = order or Order({}, frozenset())
+        self.end: float = max((self.order.position[node] for node in self.gone if node in self.order.position), default=0)
         self._known: dict[ir.Node, bool] = {}
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
@@ -62,7 +82,7 @@ class Dying:
 
     def may_die(self, node: ir.Node) -> bool:
         """Whether it is worth searching the readers of a node: one after the last matched node can't feed the match."""
-        return self.position.get(node, self.end) <= self.end
+        return self.order.position.get(node, self.end) <= self.end or node in self.order.useless
 
 
 def live_reader(
@@ -70,16 +90,16 @@ def live_reader(
     provided: Collection[ir.Value],
     read: Collection[ir.Value],
     gone: Collection[ir.Node],
-    position: Mapping[ir.Node, float],
+    order: Order,
 ) -> tuple[ir.Value, ir.Node | None] | None:
     """An inner value and the node that reads it once the match is gone (None: a graph output); None where there is none.
 
     read: the bound values, which a replacement may read. The nodes that compute them stay, even if only the match uses them.
-    gone: nodes outside the match that are removed with it. position: of the nodes of the graph.
+    gone: nodes outside the match that are removed with it. order: of the graph.
     """
     if is_closed(nodes, provided):
         return None
-    dying = Dying((*nodes, *gone), read, position)
+    dying = Dying((*nodes, *gone), read, order)
     inner = (value for node in nodes for value in node.outputs if value not in provided)
     return next(((value, reader) for value in inner for reader in _readers(value, dying)), None)
 
@@ -97,10 +117,10 @@ def own_nodes(
     shared: Collection[ir.Value],
     read: Collection[ir.Value],
     constants: Constants,
-    position: Mapping[ir.Node, float],
+    order: Order,
 ) -> tuple[ir.Node, ...]:
     """The matched nodes in topological order, without those that stay because nodes outside read them and `staying` allows it."""
-    dying = Dying(nodes, read, position)
+    dying = Dying(nodes, read, order)
     stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, dying)), constants)
     return tuple(n for n in nodes if n not in stay)
 

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.facts import Facts
 from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN, Identity
+from onnx_subgraph.matching.interior import Order
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, plain_operator
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.constants import Constants
@@ -149,6 +150,11 @@ class View:
         if identity == ("", GEMM) and identity not in wanted and len(node.inputs) == 2 and is_plain_gemm(node):
             return "", MATMUL
         return identity
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of this graph."""
+        return Order.of(self.position)
 
     @cached_property
     def numbering(self) -> Numbering:

@@ -153,8 +153,8 @@ def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any
     doubles: dict[ir.Value, ir.Value] = {}
     gone: set[ir.Node] = set()
     closed = is_closed(nodes, provided)  # the common case
-    nodes = nodes if closed else own_nodes(nodes, provided, shared, bound, view.constants, view.position)
-    while not closed and (reader := live_reader(nodes, provided, bound, gone, view.position)) is not None:
+    nodes = nodes if closed else own_nodes(nodes, provided, shared, bound, view.constants, view.order)
+    while not closed and (reader := live_reader(nodes, provided, bound, gone, view.order)) is not None:
         again = _doubles(view, reader[1], provided)
         if again:
             doubles.update(again)

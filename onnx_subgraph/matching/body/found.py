@@ -102,7 +102,7 @@ def _found(
     roots, doubles = _results(view, value, numbers, read)
     nodes = _region(view, roots.values(), read)
     gone = {n for v in doubles if (n := v.producer()) is not None}
-    if "y0" not in roots or live_reader(nodes, frozenset(roots.values()), read, gone, view.position) is not None:
+    if "y0" not in roots or live_reader(nodes, frozenset(roots.values()), read, gone, view.order) is not None:
         return None
     schema = operator.schema
     if not _is_taken(view, pattern.bodies[operator.name], schema, operands, attributes, roots):
