@@ -66,8 +66,9 @@ class Outcomes:
             self._refused[place.kind] = copy.copy(refusal)
 
     def made(self, place: Place, fragment: Fragment) -> None:
-        """Remember a replacement, unless constants of its place were computed into it."""
-        if not fragment.computed and set(fragment.read.values()) <= set(place.values):
+        """Remember a replacement, unless constants of its place were computed into it, or large ones are still to compute."""
+        is_late = any(isinstance(constant.const_value, ir.LazyTensor) for constant in fragment.constants)
+        if not fragment.computed and not is_late and set(fragment.read.values()) <= set(place.values):
             self._made[place.kind] = (replica(fragment, {}), place.values)
 
     def place(
@@ -162,15 +163,16 @@ class _Facts:
         tensor = value.const_value or self._constants.tensor(value)
         if tensor is None:
             raise _Untold
-        is_text = tensor.dtype == ir.DataType.STRING
-        if not is_text and tensor.nbytes <= (PROBED_CONSTANT_BYTES if tensor.dtype.is_floating_point() else SMALL_BYTES):
-            return tuple(tensor.shape.numpy()), tensor.tobytes()
-        if tensor.dtype.is_floating_point():
-            return "weights"
+        told = (tensor.dtype, tuple(tensor.shape.numpy()))
+        is_text, is_float = tensor.dtype == ir.DataType.STRING, tensor.dtype.is_floating_point()
+        if not is_text and tensor.nbytes <= (PROBED_CONSTANT_BYTES if is_float else SMALL_BYTES):
+            return *told, tensor.tobytes()
+        if is_float:
+            return told
         if value.const_value is None:
             raise _Untold
         self.large.append(tensor)
-        return "large"
+        return told
 
 
 def _dims(dims: ir.Shape | tuple[int | ir.SymbolicDim, ...]) -> tuple[int | str | None, ...]:

@@ -189,3 +189,14 @@ def test_a_copy_calls_only_functions_of_the_model() -> None:
     assert copied is not None
     assert [node.op_type for node in copied.nodes] == ["f"]
     assert copied.provides["y"] is copied.nodes[0].outputs[0] is not fragment.provides["y"]
+
+
+def test_no_large_constant_is_computed_to_copy_it() -> None:
+    def compute() -> ir.TensorProtocol:
+        raise AssertionError
+
+    outcomes, place, fragment = Outcomes(), Place("kind", ()), Fragment({"": 17}, lambda _: None)
+    constant = fragment.constant(ir.LazyTensor(compute, dtype=ir.DataType.FLOAT, shape=ir.Shape([2000])))
+    fragment.provides["y"] = fragment.node("Neg", [constant])[0]
+    outcomes.made(place, fragment)
+    assert outcomes.known(place, {}) is None
