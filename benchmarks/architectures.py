@@ -112,7 +112,7 @@ def page(measured: Sequence[Row]) -> str:
         turns=sum(row.rotary[1] for row in sound),
         graphs=len(sound),
         equivalent=sum(row.verdict.startswith("equivalent") for row in sound),
-        **{name: version(name) for name in ("transformers", "torch", "onnxruntime")},
+        **{name: version(name).partition("+")[0] for name in ("transformers", "torch", "onnxruntime")},
     )
     return head + "\n".join(map(str, measured)) + "\n"
 
