@@ -18,12 +18,14 @@ from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import SHAPE_DATA
+from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting.checks import PROBED_CONSTANT_BYTES
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.known import SMALL_BYTES
 from onnx_subgraph.rewriting.refused import Refused
 from onnx_subgraph.rewriting.replica import replica
 
+MICROSOFT = "com.microsoft"
 _STATIC = (bool, int, float, str, tuple, np.generic, ir.SymbolicDim, type(None))
 
 
@@ -39,7 +41,7 @@ class Place:
 
 
 class Outcomes:
-    """The outcomes at the places of one model. Providers, measurements and patterns must be the same for all."""
+    """The outcomes at the places of one model. Target, providers, measurements and patterns must be the same for all."""
 
     def __init__(self) -> None:
         self._refused: dict[Hashable, Refused] = {}
@@ -76,24 +78,22 @@ class Outcomes:
         match: Match,
         block: Block | None,
         needed: Collection[str],
-        opset_imports: Mapping[str, int],
+        root: ir.Graph | ir.Function,
         constants: Constants,
-        *others: Hashable,
     ) -> Place | None:
         """The place of a match that `block` is to replace; None for a region, and where something is bound that has no facts.
 
-        needed: the results that are read. opset_imports: those that the replacement is written for. others: what the outcome
-        depends on, too.
+        needed: the results that are read. root: the graph or function that the match is in, or whose nested body it is in.
         """
         if match.pattern.grow is not None:
             return None
-        facts = _Facts(match, constants)
+        facts = _Facts(constants)
         try:
             kind = (
-                *others,
                 *map(self._identity, (match.pattern, block)),
                 frozenset(needed),
-                frozenset(opset_imports.items()),
+                type(root),
+                frozenset(opset_imports(match, root).items()),
                 frozenset(match.chosen.items()),
                 tuple((node.op_identifier(), *(output.dtype for output in node.outputs)) for node in match.nodes),
                 tuple((name, facts.binding(bound)) for name, bound in match.bindings.items()),
@@ -122,11 +122,10 @@ class _Facts:
     large: other constants that are too large to compare; they are told by their identity.
     """
 
-    def __init__(self, match: Match, constants: Constants) -> None:
+    def __init__(self, constants: Constants) -> None:
         self.numbers: dict[ir.Value, int] = {}
         self.large: list[object] = []
         self._constants = constants
-        self._inner = {output for node in match.nodes for output in node.outputs}
 
     def binding(self, bound: Binding) -> Hashable:
         """What a name is bound to. Raises _Untold."""
@@ -148,7 +147,7 @@ class _Facts:
         shape = None if value.shape is None else _dims(value.shape)
         data = value.meta.get(SHAPE_DATA)
         constant = self._constant(value) if self._constants.is_constant(value) else None
-        return value in self._inner, type(value.type), value.dtype, shape, data and _dims(data), constant
+        return type(value.type), value.dtype, shape, data and _dims(data), constant
 
     def rest(self, attributes: Mapping[str, ir.Attr]) -> Iterator[Hashable]:
         """Captured attributes."""
@@ -177,3 +176,8 @@ class _Facts:
 
 def _dims(dims: ir.Shape | tuple[int | ir.SymbolicDim, ...]) -> tuple[int | str | None, ...]:
     return tuple(dim if isinstance(dim, int) else dim.value for dim in dims)
+
+
+def opset_imports(match: Match, root: ir.Graph | ir.Function) -> dict[str, int]:
+    """Domain → the version that a replacement of `match` is written for."""
+    return {MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **root.opset_imports}

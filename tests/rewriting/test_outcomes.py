@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
 
@@ -159,21 +158,106 @@ def test_a_place_with_another_constant_is_tried(first: str, second: str, tries: 
     assert tried == tries
 
 
-def test_a_place_that_reads_a_value_twice_is_another_kind(tried: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("types", "first", "second", "tries"),
+    [
+        ("float[2, 4] x, float[2, 4] u", "x, u, u", "x, u, u", ["y"]),
+        ("float[2, 4] x, float[2, 4] u", "x, x, x", "u, u, u", ["y"]),
+        ("float[2, 4] x, float[2, 4] u", "x, u, u", "x, u, x", ["y", "v"]),
+        ("float[2, 4] x, float[3, 4] u", "x, x, x", "u, u, u", ["y", "v"]),
+        ("float[N, 4] x, float[M, 4] u", "x, x, x", "u, u, u", ["y", "v"]),
+    ],
+)
+def test_places_that_differ_in_a_fact_are_tried(types: str, first: str, second: str, tries: list[str], tried: list[str]) -> None:
+    """Their shapes, the names of their sizes, and which operands are the same value."""
+    model = f"""
+        <ir_version: 8, opset_import: ["" : 17, "vendor": 1]>
+        g ({types}) => (float[P, 4] y, float[P, 4] v) {{
+            y = vendor.Mix({first})
+            v = vendor.Mix({second})
+        }}
+    """
+    example = "{a: 'float32[2, 4]', b: 'float32[2, 4]', c: 'float32[2, 4]'}"
+    rewritten(model, pattern("y = vendor.Mix(a, b, c)", example=example, onnxruntime="y = com.microsoft.NoSuchOperator(a, b, c)"))
+    assert tried == tries
+
+
+def test_a_place_of_which_fewer_results_are_read_is_tried(tried: list[str]) -> None:
     model = """
         <ir_version: 8, opset_import: ["" : 17]>
-        g (float[2, 4] x, float[2, 4] u) => (float[2, 4] y, float[2, 4] v) {
-            y = Sub(x, u)
-            v = Sub(u, u)
+        g (float[2, 4] x, float[2, 4] u) => (float[2, 4] y, float[2, 4] z, float[2, 4] v) {
+            y = Sin(x)
+            z = Exp(y)
+            v = Sin(u)
+            w = Exp(v)
         }
     """
-    rewritten(
-        onnx.parser.parse_model(model),
-        pattern(
-            "y = a - b", example="{a: 'float32[2, 4]', b: 'float32[2, 4]'}", onnxruntime="y = com.microsoft.NoSuchOperator(a, b)"
-        ),
-    )
-    assert tried == ["y", "v"]
+    both = pattern("y = Sin(x)\nz = Exp(y)", example="{x: 'float32[2, 4]'}", onnxruntime="y = Sin(x)\nz = Exp(Sin(x))")
+    rewritten(model, both)
+    assert tried == ["z", "w"]
+
+
+def test_a_function_has_the_alternative_of_its_place() -> None:
+    model = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x, float[2] u) => (float[2] y, float[2] v) <float[2] k = {1, 2}> {
+            a = Sub(x, k)
+            y = Relu(a)
+            b = Sub(k, u)
+            v = Relu(b)
+        }
+    """
+    example = "{x: 'float32[2]', k: 'float32[2] constant'}"
+    either = pattern("y = Relu(x - k) | Relu(k - x)", example=example, extra="where: k.is_constant")
+    stage = rewritten(model, either, target="function")
+    assert len(stage.rewrites) == 2
+    stage.agrees({"x": np.full(2, 3, np.float32), "u": np.full(2, -3, np.float32)})
+
+
+def test_a_copy_has_the_captured_attributes_of_its_place() -> None:
+    model = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x, float[2] u) => (float[2] y, float[2] v) {
+            a = LeakyRelu <alpha = 0.1> (x)
+            y = Neg(a)
+            b = LeakyRelu <alpha = 0.2> (u)
+            v = Neg(b)
+        }
+    """
+    leaky = pattern("y = Neg(LeakyRelu(x, **rest))", example="{x: 'float32[2]'}", onnxruntime="y = LeakyRelu(x, **rest) * -1")
+    stage = rewritten(model, leaky)
+    assert len(stage.rewrites) == 2
+    stage.agrees({"x": np.full(2, -3, np.float32), "u": np.full(2, -3, np.float32)})
+
+
+@pytest.mark.parametrize(("first", "second", "tries"), [(17, 17, ["y"]), (17, 18, ["y", "y"])])
+def test_a_place_at_another_opset_is_tried(first: int, second: int, tries: list[str], tried: list[str]) -> None:
+    model = f"""
+        <ir_version: 10, opset_import: ["" : 17, "a": 1, "b": 1]>
+        g (float[2, 4] x) => (float[2, 4] z) {{ m = a.f(x) z = b.f(m) }}
+        <domain: "a", opset_import: ["" : {first}]> f (x) => (y) {{ s = Sigmoid(x) y = Mul(x, s) }}
+        <domain: "b", opset_import: ["" : {second}]> f (x) => (y) {{ s = Sigmoid(x) y = Mul(x, s) }}
+    """
+    rewritten(model, _silu("y = com.microsoft.NoSuchOperator(x)"))
+    assert tried == tries
+
+
+def test_a_place_in_a_function_is_tried(tried: list[str]) -> None:
+    model = """
+        <ir_version: 10, opset_import: ["" : 17, "a": 1]>
+        g (float[2, 4] x) => (float[2, 4] z) { s = Sigmoid(x) y = Mul(x, s) z = a.f(y) }
+        <domain: "a", opset_import: ["" : 17]> f (x) => (y) { s = Sigmoid(x) y = Mul(x, s) }
+    """
+    rewritten(model, _silu("y = com.microsoft.NoSuchOperator(x)"))
+    assert tried == ["y", "y"]
+
+
+def test_copies_have_constants_of_their_own() -> None:
+    model = SILU.format("float", "float").replace("2, 4", "2, 400")
+    stage = rewritten(model, _silu("y = x * Sigmoid(x) + Range(0.0, 400.0, 1.0) * 0"))
+    names = [tensor.name for tensor in stage.after.graph.initializer]
+    assert len(names) == len(set(names)) == 2
+    stage.agrees({"x": np.ones((2, 400), np.float32), "u": -np.ones((2, 400), np.float32)})
 
 
 def test_a_copy_calls_only_functions_of_the_model() -> None:
