@@ -159,27 +159,42 @@ def test_a_place_with_another_constant_is_tried(first: str, second: str, tries: 
 
 
 @pytest.mark.parametrize(
-    ("types", "first", "second", "tries"),
+    ("types", "size", "first", "second", "tries"),
     [
-        ("float[2, 4] x, float[2, 4] u", "x, u, u", "x, u, u", ["y"]),
-        ("float[2, 4] x, float[2, 4] u", "x, x, x", "u, u, u", ["y"]),
-        ("float[2, 4] x, float[2, 4] u", "x, u, u", "x, u, x", ["y", "v"]),
-        ("float[2, 4] x, float[3, 4] u", "x, x, x", "u, u, u", ["y", "v"]),
-        ("float[N, 4] x, float[M, 4] u", "x, x, x", "u, u, u", ["y", "v"]),
+        ("float[2, 4] x, float[2, 4] u", "P", "x, u, u", "x, u, u", ["y"]),
+        ("float[2, 4] x, float[2, 4] u", "P", "x, x, x", "u, u, u", ["y"]),
+        ("float[2, 4] x, float[2, 4] u", "P", "x, u, u", "x, u, x", ["y", "v"]),
+        ("float[2, 4] x, float[3, 4] u", "P", "x, x, x", "u, u, u", ["y", "v"]),
+        ("float[N, 4] x, float[M, 4] u", "P", "x, x, x", "u, u, u", ["y", "v"]),
+        ("float[2, 4] x, float[2, 4] u", "Q", "x, x, x", "u, u, u", ["y", "v"]),
+        ("float[2, 4] x, float16[2, 4] u", "P", "x, x, x", "x, x, u", ["y", "v"]),
     ],
 )
-def test_places_that_differ_in_a_fact_are_tried(types: str, first: str, second: str, tries: list[str], tried: list[str]) -> None:
-    """Their shapes, the names of their sizes, and which operands are the same value."""
+def test_places_that_differ_in_a_fact_are_tried(
+    types: str, size: str, first: str, second: str, tries: list[str], tried: list[str]
+) -> None:
+    """Their types, shapes, the names of their sizes, and which operands are the same value, also of those without a name."""
     model = f"""
         <ir_version: 8, opset_import: ["" : 17, "vendor": 1]>
-        g ({types}) => (float[P, 4] y, float[P, 4] v) {{
+        g ({types}) => (float[P, 4] y, float[{size}, 4] v) {{
             y = vendor.Mix({first})
             v = vendor.Mix({second})
         }}
     """
-    example = "{a: 'float32[2, 4]', b: 'float32[2, 4]', c: 'float32[2, 4]'}"
-    rewritten(model, pattern("y = vendor.Mix(a, b, c)", example=example, onnxruntime="y = com.microsoft.NoSuchOperator(a, b, c)"))
+    example = "{a: 'float32[2, 4]', b: 'float32[2, 4]'}"
+    rewritten(model, pattern("y = vendor.Mix(a, b, _)", example=example, onnxruntime="y = com.microsoft.NoSuchOperator(a, b)"))
     assert tried == tries
+
+
+def test_a_place_with_another_large_table_is_tried(tried: list[str]) -> None:
+    tables = ", ".join(f"int64[600] {name} = {{{', '.join([str(number)] * 600)}}}" for name, number in (("k", 1), ("m", 2)))
+    model = f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (int64[600] x, int64[600] u) => (int64[600] y, int64[600] v) <{tables}> {{ y = Mul(x, k) v = Mul(u, m) }}
+    """
+    example = "{x: 'int64[600]', k: 'int64[600] constant'}"
+    rewritten(model, pattern("y = x * k", example=example, onnxruntime="y = com.microsoft.NoSuchOperator(x, k)"))
+    assert tried == ["y", "v"]
 
 
 def test_a_place_of_which_fewer_results_are_read_is_tried(tried: list[str]) -> None:
@@ -246,7 +261,7 @@ def test_a_place_in_a_function_is_tried(tried: list[str]) -> None:
     model = """
         <ir_version: 10, opset_import: ["" : 17, "a": 1]>
         g (float[2, 4] x) => (float[2, 4] z) { s = Sigmoid(x) y = Mul(x, s) z = a.f(y) }
-        <domain: "a", opset_import: ["" : 17]> f (x) => (y) { s = Sigmoid(x) y = Mul(x, s) }
+        <domain: "a", opset_import: ["" : 17, "a": 1]> f (x) => (y) { s = Sigmoid(x) y = Mul(x, s) }
     """
     rewritten(model, _silu("y = com.microsoft.NoSuchOperator(x)"))
     assert tried == ["y", "y"]
@@ -255,8 +270,9 @@ def test_a_place_in_a_function_is_tried(tried: list[str]) -> None:
 def test_copies_have_constants_of_their_own() -> None:
     model = SILU.format("float", "float").replace("2, 4", "2, 400")
     stage = rewritten(model, _silu("y = x * Sigmoid(x) + Range(0.0, 400.0, 1.0) * 0"))
-    names = [tensor.name for tensor in stage.after.graph.initializer]
-    assert len(names) == len(set(names)) == 2
+    constants = stage.model.graph.initializers.values()
+    assert len(constants) == 2
+    assert all(value.const_value is not None and value.const_value.name == value.name for value in constants)
     stage.agrees({"x": np.ones((2, 400), np.float32), "u": -np.ones((2, 400), np.float32)})
 
 
