@@ -30,7 +30,7 @@ _STATIC = (bool, int, float, str, tuple, np.generic, ir.SymbolicDim, type(None))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class Case:
     """What a replacement and its checks depend on, apart from the nodes around a match.
 
     kind: equal for places with the same outcome. values: those that a replacement may read, in an order that the kind fixes.
@@ -48,40 +48,40 @@ class Outcomes:
         self._made: dict[Hashable, tuple[Fragment, tuple[ir.Value, ...]]] = {}
         self._held: dict[int, object] = {}  # what kinds name by its identity, which must not be given to another object
 
-    def known(self, place: Place, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> Fragment | None:
+    def known(self, case: Case, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> Fragment | None:
         """A copy of the replacement at an earlier place of this kind, None at the first. Raises Refused if it was refused.
 
         functions: those of the model. A replacement that calls another one is not used again.
         """
-        if (refused := self._refused.get(place.kind)) is not None:
+        if (refused := self._refused.get(case.kind)) is not None:
             raise copy.copy(refused)  # its frames would keep the graph alive
-        if (made := self._made.get(place.kind)) is None:
+        if (made := self._made.get(case.kind)) is None:
             return None
         fragment, values = made
         if any(functions.get(function.identifier()) is not function for function in fragment.functions):
             return None
-        return replica(fragment, dict(zip(values, place.values, strict=True)))
+        return replica(fragment, dict(zip(values, case.values, strict=True)))
 
-    def refused(self, place: Place, refusal: Refused) -> None:
+    def refused(self, case: Case, refusal: Refused) -> None:
         """Remember a refusal, unless its reason names something of its place."""
         if not refusal.is_local:
-            self._refused[place.kind] = copy.copy(refusal)
+            self._refused[case.kind] = copy.copy(refusal)
 
-    def made(self, place: Place, fragment: Fragment) -> None:
+    def made(self, case: Case, fragment: Fragment) -> None:
         """Remember a replacement, unless constants of its place were computed into it, or large ones are still to compute."""
         is_late = any(isinstance(constant.const_value, ir.LazyTensor) for constant in fragment.constants)
-        if not fragment.computed and not is_late and set(fragment.read.values()) <= set(place.values):
-            self._made[place.kind] = (replica(fragment, {}), place.values)
+        if not fragment.computed and not is_late and set(fragment.read.values()) <= set(case.values):
+            self._made[case.kind] = (replica(fragment, {}), case.values)
 
-    def place(
+    def case(
         self,
         match: Match,
         block: Block | None,
         needed: Collection[str],
         root: ir.Graph | ir.Function,
         constants: Constants,
-    ) -> Place | None:
-        """The place of a match that `block` is to replace; None for a region, and where something is bound that has no facts.
+    ) -> Case | None:
+        """The case of a match that `block` is to replace; None for a region, and where something is bound that has no facts.
 
         needed: the results that are read. root: the graph or function that the match is in, or whose nested body it is in.
         """
@@ -104,7 +104,7 @@ class Outcomes:
             )
         except _Untold:
             return None
-        return Place(kind, tuple(facts.numbers))
+        return Case(kind, tuple(facts.numbers))
 
     def _identity(self, thing: object) -> int:
         self._held[id(thing)] = thing

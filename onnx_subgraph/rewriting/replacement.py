@@ -50,18 +50,18 @@ def replacement(
     is one of a kernel of our library.
     """
     root = site.outline.root(graph_of(match.graph))
-    place = site.outcomes.place(match, block, needed, root, site.constants)
-    if place is None:
+    case = site.outcomes.case(match, block, needed, root, site.constants)
+    if case is None:
         return _checked(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
-    known = site.outcomes.known(place, site.outline.model.functions)
+    known = site.outcomes.known(case, site.outline.model.functions)
     if known is not None:
         return known
     try:
         fragment = _checked(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
     except Refused as refused:
-        site.outcomes.refused(place, refused)
+        site.outcomes.refused(case, refused)
         raise
-    site.outcomes.made(place, fragment)
+    site.outcomes.made(case, fragment)
     return fragment
 
 

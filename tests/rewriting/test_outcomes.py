@@ -15,7 +15,7 @@ from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting import replacement
 from onnx_subgraph.rewriting.costs import measured
 from onnx_subgraph.rewriting.fragment import Fragment
-from onnx_subgraph.rewriting.outcomes import Outcomes, Place
+from onnx_subgraph.rewriting.outcomes import Case, Outcomes
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from tests.rewriting.stage import LOADABILITY, pattern, rewritten
 
@@ -70,7 +70,7 @@ def test_nothing_but_the_work_changes(target: str, names: list[str], monkeypatch
         infer_shapes(model)
         fast = _fused(model, target)
         with monkeypatch.context() as patch:
-            patch.setattr(Outcomes, "place", lambda *_: None)
+            patch.setattr(Outcomes, "case", lambda *_: None)
             slow = _fused(model, target)
         assert fast.skips == slow.skips
         assert fast.rewrites == slow.rewrites
@@ -280,12 +280,12 @@ def test_a_copy_calls_only_functions_of_the_model() -> None:
     outcomes, function = Outcomes(), ir.Function("own", "f", graph=ir.Graph([], [], nodes=[]), attributes=[])
     fragment = Fragment({"own": 1}, lambda _: None, functions=[function])
     fragment.provides["y"] = fragment.node("f", [], domain="own")[0]
-    place = Place("kind", ())
-    outcomes.made(place, fragment)
+    case = Case("kind", ())
+    outcomes.made(case, fragment)
     other = ir.Function("own", "f", graph=ir.Graph([], [], nodes=[]), attributes=[])
-    assert outcomes.known(place, {}) is None
-    assert outcomes.known(place, {other.identifier(): other}) is None
-    copied = outcomes.known(place, {function.identifier(): function})
+    assert outcomes.known(case, {}) is None
+    assert outcomes.known(case, {other.identifier(): other}) is None
+    copied = outcomes.known(case, {function.identifier(): function})
     assert copied is not None
     assert [node.op_type for node in copied.nodes] == ["f"]
     assert copied.provides["y"] is copied.nodes[0].outputs[0] is not fragment.provides["y"]
@@ -295,8 +295,8 @@ def test_no_large_constant_is_computed_to_copy_it() -> None:
     def compute() -> ir.TensorProtocol:
         raise AssertionError
 
-    outcomes, place, fragment = Outcomes(), Place("kind", ()), Fragment({"": 17}, lambda _: None)
+    outcomes, case, fragment = Outcomes(), Case("kind", ()), Fragment({"": 17}, lambda _: None)
     constant = fragment.constant(ir.LazyTensor(compute, dtype=ir.DataType.FLOAT, shape=ir.Shape([2000])))
     fragment.provides["y"] = fragment.node("Neg", [constant])[0]
-    outcomes.made(place, fragment)
-    assert outcomes.known(place, {}) is None
+    outcomes.made(case, fragment)
+    assert outcomes.known(case, {}) is None
