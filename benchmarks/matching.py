@@ -5,8 +5,8 @@
 The first graph consists of the sample models, which exporters wrote, repeated side by side. In the second graph every node is in
 a fusion: both normalizations, attention, GELU, SwiGLU, convolutions. It is denser than any model. Times are seconds of
 processor time of `find` alone, which runs on one core: median (minimum to maximum). The number of function calls is the same on
-every machine. Where it grows more slowly than the time, access to a larger memory takes the rest. The last two lines are of all
-rounds of matching and rewriting for onnxruntime.
+every machine. Where it grows more slowly than the time, access to a larger memory takes the rest. The last two lines
+measure all rounds of matching and rewriting for onnxruntime.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ DYING_LIMIT = 256
 
 
 class Order(NamedTuple):
-    """The order of a graph. useless: the nodes on which no output depends."""
+    """The order of a graph. useless: the nodes of known operators on which no output depends."""
 
     position: Mapping[ir.Node, float]
     useless: frozenset[ir.Node]

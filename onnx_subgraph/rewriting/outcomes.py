@@ -1,7 +1,7 @@
-"""Remember what became of places: the replacement of a place like an earlier one is a copy, and its refusal has the same reason.
+"""Remember the outcome of each kind of match: its replacement, or why it was refused.
 
-A network has the same place in every layer, and a place that was refused is found again in the next round. To write, infer and
-check a replacement takes far longer than to copy it.
+A match of the same kind gets a copy of the replacement, or the same reason. A network has the same match in every layer, and a
+refused match is found again in the next round. To write, infer and check a replacement takes far longer than to copy it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import SHAPE_DATA
-from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting.checks import PROBED_CONSTANT_BYTES
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.known import SMALL_BYTES
 from onnx_subgraph.rewriting.refused import Refused
 from onnx_subgraph.rewriting.replica import replica
 
-MICROSOFT = "com.microsoft"
 _STATIC = (bool, int, float, str, tuple, np.generic, ir.SymbolicDim, type(None))
 
 
@@ -79,25 +77,27 @@ class Outcomes:
         block: Block | None,
         needed: Collection[str],
         root: ir.Graph | ir.Function,
+        opset_imports: Mapping[str, int],
         constants: Constants,
     ) -> Case | None:
         """The case of a match that `block` is to replace; None for a region, and where something is bound that has no facts.
 
         needed: the results that are read. root: the graph or function that the match is in, or whose nested body it is in.
+        opset_imports: domain → the version that the replacement is written for.
         """
         if match.pattern.grow is not None:
             return None
-        facts = _Facts(constants)
+        facts = _Facts(match, constants)
         try:
             kind = (
                 *map(self._identity, (match.pattern, block)),
                 frozenset(needed),
                 type(root),
-                frozenset(opset_imports(match, root).items()),
+                frozenset(opset_imports.items()),
                 frozenset(match.chosen.items()),
                 tuple((node.op_identifier(), *(output.dtype for output in node.outputs)) for node in match.nodes),
                 tuple((name, facts.binding(bound)) for name, bound in match.bindings.items()),
-                tuple((name, facts.value(root)) for name, root in match.roots.items()),
+                tuple((name, facts.value(value)) for name, value in match.roots.items()),
                 tuple((name, *facts.rest(attributes)) for name, attributes in match.rest.items()),
                 tuple(map(facts.value, match.nodes[0].inputs)) if len(match.nodes) == 1 else (),
                 tuple(map(self._identity, facts.large)),
@@ -122,10 +122,11 @@ class _Facts:
     large: other constants that are too large to compare; they are told by their identity.
     """
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, match: Match, constants: Constants) -> None:
         self.numbers: dict[ir.Value, int] = {}
         self.large: list[object] = []
         self._constants = constants
+        self._inner = {output for node in match.nodes for output in node.outputs}
 
     def binding(self, bound: Binding) -> Hashable:
         """What a name is bound to. Raises _Untold."""
@@ -147,7 +148,7 @@ class _Facts:
         shape = None if value.shape is None else _dims(value.shape)
         data = value.meta.get(SHAPE_DATA)
         constant = self._constant(value) if self._constants.is_constant(value) else None
-        return type(value.type), value.dtype, shape, data and _dims(data), constant
+        return value in self._inner, type(value.type), value.dtype, shape, data and _dims(data), constant
 
     def rest(self, attributes: Mapping[str, ir.Attr]) -> Iterator[Hashable]:
         """Captured attributes."""
@@ -176,8 +177,3 @@ class _Facts:
 
 def _dims(dims: ir.Shape | tuple[int | ir.SymbolicDim, ...]) -> tuple[int | str | None, ...]:
     return tuple(dim if isinstance(dim, int) else dim.value for dim in dims)
-
-
-def opset_imports(match: Match, root: ir.Graph | ir.Function) -> dict[str, int]:
-    """Domain → the version that a replacement of `match` is written for."""
-    return {MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **root.opset_imports}

@@ -1,11 +1,11 @@
 """Write the replacement of a match, and check it as far as it depends only on the kind of the match, not on the nodes around it.
 
-At a place like an earlier one the outcome is the same, and is not worked out again.
+The outcome is remembered for matches of the same kind (`outcomes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,6 +15,7 @@ from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import graph_of
+from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting import checks, enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
 from onnx_subgraph.rewriting.costs import Costs
@@ -22,7 +23,7 @@ from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fit import check_fit
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.outcomes import Outcomes, opset_imports
+from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.refused import Refused
 
@@ -50,7 +51,7 @@ def replacement(
     is one of a kernel of our library.
     """
     root = site.outline.root(graph_of(match.graph))
-    case = site.outcomes.case(match, block, needed, root, site.constants)
+    case = site.outcomes.case(match, block, needed, root, _opset_imports(match, root), site.constants)
     if case is None:
         return _checked(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
     known = site.outcomes.known(case, site.outline.model.functions)
@@ -101,7 +102,7 @@ def _fragment(
     match: Match, block: Block | None, needed: Collection[str], root: ir.Graph | ir.Function, site: Site, *, has_kernel: bool
 ) -> Fragment:
     checks.check_opsets(match.pattern, root.opset_imports)
-    fragment = Fragment(opset_imports(match, root), site.constants.tensor)
+    fragment = Fragment(_opset_imports(match, root), site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if match.pattern.grow is not None:
         enclosure.call(match, fragment, needed, site.outline.definitions)
@@ -118,3 +119,8 @@ def _fragment(
     fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
     checks.check_need(match, fragment, site.loadability)
     return fragment
+
+
+def _opset_imports(match: Match, root: ir.Graph | ir.Function) -> Mapping[str, int]:
+    """Domain → the version that a replacement of `match` is written for."""
+    return {"com.microsoft": 1, OWN_DOMAIN: 1, **match.pattern.opsets, **root.opset_imports}

@@ -212,6 +212,28 @@ def test_a_place_of_which_fewer_results_are_read_is_tried(tried: list[str]) -> N
     assert tried == ["z", "w"]
 
 
+def test_a_replacement_that_reads_what_is_removed_here_is_refused_here() -> None:
+    """Others read the first factor at one place, so it stays there; at the other place it goes with the match."""
+    model = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x, float[2] u, float[2] w, float[2] t) => (float[2] y, float[2] v, float[2] p, float[2] s) {
+            p = Sin(x)
+            q = Sin(u)
+            y = Sub(p, q)
+            r = Sin(w)
+            s = Sin(t)
+            v = Sub(r, s)
+        }
+    """
+    example = "{a: 'float32[2]', b: 'float32[2]'}"
+    replace = "y = (p + a) - (Sin(b) + a)"
+    reads = pattern("p = Sin(a)\nq = Sin(b)\ny = p - q", example=example, extra="shares: [p, q]", onnxruntime=replace)
+    stage = rewritten(model, reads)
+    assert [rewrite.root for rewrite in stage.rewrites] == ["y"]
+    assert "reads the inner value r" in stage.skips[0].reason
+    stage.agrees({name: np.full(2, number, np.float32) for number, name in enumerate("xuwt")})
+
+
 def test_a_function_has_the_alternative_of_its_place() -> None:
     model = """
         <ir_version: 8, opset_import: ["" : 17]>
