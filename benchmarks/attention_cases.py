@@ -48,6 +48,23 @@ BIASES = tuple(
 )
 """Biases as separate Adds, and as the operator's bias."""
 
+PACKED_ATTENTION = tuple(
+    Case(
+        (pattern,),
+        f"""($T[$b,$s,$H] x, $T[$H,$W] P, $T[$W] B{MASKS[mask]}) => ($T[$b,$s,$H] y) <int64[3] parts = {{$H, $H, $H}}> {{
+            w = MatMul(x, P) i = Add(w, B) q, k, v = Split <axis = -1> (i, parts)
+            y = {operator} (q, k, v{before + "mask" if mask else ""}) }}""",
+        tuple({**sizes, "W": 3 * sizes["H"]} for sizes in HEADS),
+        opset=opset,
+    )
+    for pattern, operator, before, opset in (
+        ("packed-attention", "com.microsoft.MultiHeadAttention <num_heads = $N>", ", , , ", 17),
+        ("packed-attention-operator", "Attention <q_num_heads = $N, kv_num_heads = $N, scale = 0.125>", ", ", 23),
+    )
+    for mask in ("", "causal")
+)
+"""A packed projection before an attention, or as weights of com.microsoft's Attention."""
+
 STEPS = tuple(
     {"b": b, "s": s, "t": t, "N": n} for n in (6, 12) for b, s, t in ((1, 1, 64), (1, 1, 512), (1, 128, 128), (8, 1, 128))
 )
@@ -136,4 +153,4 @@ PACKED = (
     ),
 )
 
-ATTENTION = (*PROJECTIONS, *BIASES, *CACHED, PAST, *STANDARD, SINK, ROTARY, *PACKED)
+ATTENTION = (*PROJECTIONS, *BIASES, *PACKED_ATTENTION, *CACHED, PAST, *STANDARD, SINK, ROTARY, *PACKED)

@@ -19,7 +19,7 @@ class Case:
     patterns: the ids that fuse it; the last one is measured. graph: unfused, `$T` is the dtype. sizes: those measured.
     fused: a graph to compare with it, in place of the patterns' result. around: for a site that needs surroundings to run as in a
     model, the graph without the site, whose time is subtracted. apart: whether onnxruntime may leave the site unfused. It may not
-    if the pattern has the same conditions as onnxruntime's own fusion.
+    if the pattern has the same conditions as onnxruntime's own fusion. provider: the only one with the operator.
     """
 
     patterns: tuple[str, ...]
@@ -30,6 +30,7 @@ class Case:
     fused: str = ""
     around: str = ""
     apart: bool = True
+    provider: str = ""
 
     @property
     def name(self) -> str:
@@ -331,6 +332,20 @@ GATES = (
     ),
 )
 
+FEATURES = tuple({"b": b, "s": s, "C": c} for c, s in ((320, 64), (640, 32), (1280, 16)) for b in (1, 4))
+ONES, ZEROS = (", ".join([number] * 32) for number in "10")
+GROUPS = (
+    Case(
+        ("group-normalization",),
+        f"""($T[$b,$C,$s,$s] x, $T[$C,1,1] G, $T[$C,1,1] B) => ($T[$b,$C,$s,$s] y)
+            <int64[3] groups = {{0, 32, -1}}, float[32] one = {{{ONES}}}, float[32] zero = {{{ZEROS}}}> {{
+            r = Reshape(x, groups) n = InstanceNormalization <epsilon = 1e-5> (r, one, zero) w = Shape(x) i = Reshape(n, w)
+            t = Mul(i, G) y = Add(t, B) }}""",
+        FEATURES,
+        provider="CUDAExecutionProvider",
+    ),
+)
+
 SIGNAL = (
     Case(
         ("power-of-pairs",),
@@ -350,4 +365,4 @@ SIGNAL = (
     ),
 )
 
-CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION + QUANTIZED + SLOPES + GATES + SIGNAL
+CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION + QUANTIZED + SLOPES + GATES + GROUPS + SIGNAL

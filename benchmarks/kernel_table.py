@@ -1,9 +1,11 @@
 """Writes `onnx_subgraph/operators/kernels.json`: for which float types an execution provider has kernels of an operator.
 
-The table of the CPU is read from the installed onnxruntime, which must be the plain wheel. CUDA and DirectML cannot be asked on a
-machine without them. Their tables come from onnxruntime's own list: `python benchmarks/kernel_table.py OperatorKernels.md 1.21.0`
-reads docs/OperatorKernels.md of that release's source (the Debian source package onnxruntime has it as well). Without that
-argument these tables stay as they are.
+    python benchmarks/kernel_table.py [EP | OperatorKernels.md VERSION]
+
+The table of a provider is read from the installed onnxruntime. By default it is that of the CPU, in the plain wheel. CUDA needs
+the wheel onnxruntime-gpu, a GPU, and the libraries of TensorRT: onnxruntime asks all of its providers. DirectML's table comes
+from onnxruntime's own list, docs/OperatorKernels.md of a release's source (the Debian source package onnxruntime has it as well).
+The other tables, and the limits of all, stay as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 TARGET = Path(__file__).resolve().parents[1] / "onnx_subgraph" / "operators" / "kernels.json"
 CPU = "CPUExecutionProvider"
-FROM_PAGE = ("CUDAExecutionProvider", "DmlExecutionProvider")
+FROM_PAGE = "DmlExecutionProvider"
 LETTERS = {"tensor(float)": "f", "tensor(double)": "d", "tensor(float16)": "h", "tensor(bfloat16)": "b"}
 NEWEST = 2**31 - 1
 
@@ -30,16 +32,21 @@ Kernels = dict[str, dict[str, list[list[Any]]]]
 def main(arguments: list[str]) -> None:
     """Writes the table."""
     table: dict[str, Any] = json.loads(TARGET.read_text(encoding="utf-8")) if TARGET.exists() else {}
-    table[CPU] = {"onnxruntime": onnxruntime.__version__, "kernels": registered(CPU)}
-    if arguments:
+    if len(arguments) == 2:
         page, version = arguments
-        listed = read(Path(page).read_text(encoding="utf-8"))
-        for provider in FROM_PAGE:
-            table[provider] = {"onnxruntime": version, "kernels": listed[provider]}
+        put(table, FROM_PAGE, version, read(Path(page).read_text(encoding="utf-8"))[FROM_PAGE])
+    else:
+        provider = arguments[0] if arguments else CPU
+        put(table, provider, onnxruntime.__version__, registered(provider))
     TARGET.write_text(written(table), encoding="utf-8")
     for provider, entry in table.items():
         count = sum(len(operators) for operators in entry["kernels"].values())
         print(f"{provider}: {count} operators of onnxruntime {entry['onnxruntime']}")
+
+
+def put(table: dict[str, Any], provider: str, version: str, kernels: Kernels) -> None:
+    """Put the kernels of a provider into the table. Its limits stay."""
+    table[provider] = {**table.get(provider, {}), "onnxruntime": version, "kernels": kernels}
 
 
 def registered(provider: str) -> Kernels:
@@ -97,9 +104,9 @@ def written(table: dict[str, Any]) -> str:
             rows = ",\n   ".join(f"{json.dumps(name)}: {json.dumps(kernels)}" for name, kernels in operators.items())
             domains.append(f"{json.dumps(domain)}: {{\n   {rows}\n  }}")
         kernels = ",\n  ".join(domains)
-        entries.append(
-            f'{json.dumps(provider)}: {{"onnxruntime": {json.dumps(entry["onnxruntime"])}, "kernels": {{\n  {kernels}\n }}}}'
-        )
+        limits = f'"limits": {json.dumps(entry["limits"])}, ' if "limits" in entry else ""
+        version = json.dumps(entry["onnxruntime"])
+        entries.append(f'{json.dumps(provider)}: {{"onnxruntime": {version}, {limits}"kernels": {{\n  {kernels}\n }}}}')
     return "{\n " + ",\n ".join(entries) + "\n}\n"
 
 

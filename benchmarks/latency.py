@@ -2,11 +2,13 @@
 
     python benchmarks/latency.py CORPUS [--models 'bert*'] [--budget 20] [--rows DIR] [--cache DIR] [--threads N] [--write]
     python benchmarks/latency.py CORPUS --dims seq=512 …
+    python benchmarks/latency.py CORPUS --provider CUDAExecutionProvider …
     python benchmarks/latency.py MODEL.onnx… [--shape INPUT=1x128]…
 
 All four run in turn in one process. Each runs in onnxruntime with all optimisations and the same number of threads, on feeds that
-verification draws. With one thread the time is processor time, which other processes do not change. The other tools need packages
-that are not dependencies of the project: `pip install onnxscript torch`. Without them their columns are empty.
+verification draws. With one thread the time is processor time, which other processes do not change. On a GPU the feeds and the
+outputs stay in its memory. The other tools need packages that the project does not depend on: `pip install onnxscript torch`.
+Without them their columns are empty.
 """
 
 from __future__ import annotations
@@ -26,13 +28,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import devices
 import numpy as np
 import onnxruntime
 import workers
 from latency_page import Row, page, told
 from products import seconds_of_products
 from scripts import load_script
-from taking_turns import open_session, ratio, seconds_of_runs
+from taking_turns import CPU, open_session, ratio, seconds_of_runs
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -64,6 +67,7 @@ class Task:
     corpus: Path | None = None
     made: Path | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    provider: str = CPU
 
     @property
     def kept(self) -> str:
@@ -94,18 +98,19 @@ def measure(task: Task) -> Row:
             except Exception as error:  # another tool may raise any error; its row shows it
                 failures[name] = _said(error)
         feeds = feeds_of(original, task)
-        sessions = {"original": open_session(original, task.threads)}
+        sessions = {"original": open_session(original, task.threads, provider=task.provider)}
         expected = sessions["original"].run(None, feeds)
         for name, path in paths.items():
             try:
-                candidate = open_session(path, task.threads)
+                candidate = open_session(path, task.threads, provider=task.provider)
                 found = candidate.run(None, feeds)
             except Exception as error:
                 failures[name] = _said(error)
                 continue
             failures |= {name: problem} if (problem := _difference(found, expected)) else {}
             sessions[name] = candidate
-        products = seconds_of_products(original, feeds, task.threads)
+        # the profile of a device has the times of launches, not of products
+        products = seconds_of_products(original, feeds, task.threads) if task.provider == CPU else 0.0
         times = seconds_of_runs(sessions, feeds, task.budget, task.threads)
     return Row(
         name=task.name,
@@ -138,7 +143,7 @@ def _made(name: str, original: Path, folder: Path, task: Task) -> Path:
 
 
 def _ours(original: Path, output: Path, task: Task) -> Path:
-    result = fuse(original, output, load_patterns(), Options(verify=False))
+    result = fuse(original, output, load_patterns(), Options(providers=(task.provider,), verify=False))
     assert result.output is not None
     return result.output
 
@@ -152,6 +157,7 @@ def _transformers_optimizer(original: Path, output: Path, task: Task) -> Path:
         model_type=known.get("model_type", "bert"),
         num_heads=known.get("num_heads", 0),
         hidden_size=known.get("hidden_size", 0),
+        use_gpu=task.provider != CPU,
     )
     made.save_model_to_file(str(output), use_external_data_format=False)
     return output
@@ -220,9 +226,10 @@ def dimension(text: str) -> tuple[str, int]:
 def tasks(given: argparse.Namespace) -> list[Task]:
     """The tasks for the given models and corpora."""
     found = []
+    more: dict[str, Any] = {"made": given.made, "provider": given.provider}
     for path in given.models_or_corpus:
         if not (path / "manifest.json").exists():
-            found.append(Task(path.stem, path, given.budget, given.threads, shapes=dict(given.shape), made=given.made))
+            found.append(Task(path.stem, path, given.budget, given.threads, shapes=dict(given.shape), **more))
             continue
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         truth = json.loads((path / "truth.json").read_text(encoding="utf-8"))
@@ -232,9 +239,7 @@ def tasks(given: argparse.Namespace) -> list[Task]:
             file = (given.cache or path / "runnable") / f"{name}.onnx"
             dims = {d: size for d, size in given.dims if d in manifest[name].get("run_dims", {})}
             if bool(dims) == bool(given.dims):
-                found.append(
-                    Task(name, file, given.budget, given.threads, entry, corpus=path.resolve(), made=given.made, dims=dims)
-                )
+                found.append(Task(name, file, given.budget, given.threads, entry, corpus=path.resolve(), dims=dims, **more))
     return found
 
 
@@ -250,6 +255,7 @@ def main() -> None:
     arguments.add_argument("--budget", type=float, default=20, help="seconds of timing for one model")
     arguments.add_argument("--limit", type=float, default=900, help="seconds for one model, everything included")
     arguments.add_argument("--threads", type=int, default=CORES)
+    arguments.add_argument("--provider", default=CPU, choices=[CPU, *devices.DEVICES], help="an execution provider")
     arguments.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed; needs some 15 GB")
     arguments.add_argument("--rows", type=Path, help="a folder that keeps the results; models with a result are not run again")
     arguments.add_argument("--made", type=Path, help="a folder that keeps the fused models; a model in it is not fused again")
@@ -271,7 +277,9 @@ def main() -> None:
             (given.rows / f"{name}.json").write_text(json.dumps(asdict(row), indent=1), encoding="utf-8")
         print(told(row), flush=True)
     if given.write:
-        (HERE / "latency.md").write_text(page(list(kept.values()), onnxruntime.__version__), encoding="utf-8")
+        name = "latency.md" if given.provider == CPU else f"latency_{devices.DEVICES[given.provider]}.md"
+        where = "the CPU" if given.provider == CPU else devices.name(given.provider)
+        (HERE / name).write_text(page(list(kept.values()), onnxruntime.__version__, where), encoding="utf-8")
     sys.exit(any("ours" in row.failures for row in kept.values()))
 
 

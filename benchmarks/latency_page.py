@@ -19,12 +19,14 @@ NOISE = 0.98
 PREFACE = """\
 # Latency
 
-Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on the CPU, {threads}. Each
+Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on {where}. Each
 number is a model's speed relative to the original (2 is twice as fast): the ratio of the medians, in brackets the least and the
 most of five parts of the run. All models run in turn in onnxruntime with all its optimisations. Sizes other than the corpus's
 are those of `--dims`.
 *onnxruntime.transformers* is its `optimizer.optimize_model` with the model's type, *onnxscript* is
 `onnxscript.rewriter.ort_fusions.optimize_for_ort`. A dash is a peer that failed; the reasons are below.
+{bound}"""
+BOUND = """\
 *at most* is the original's time divided by the time of its products with weights: the speed if everything that can be fused took
 no time.
 """
@@ -79,11 +81,12 @@ def told(row: Row) -> str:
     return "  ".join([f"{row.name:32} {row.milliseconds:8.2f} ms", *cells, *failures])
 
 
-def page(rows: Sequence[Row], version: str) -> str:
-    """The page."""
+def page(rows: Sequence[Row], version: str, device: str) -> str:
+    """The page. device: what the models ran on. The column of the bound is left out where it was not measured."""
     ordered = sorted(rows, key=lambda r: r.name)
     threads = max((r.threads for r in ordered), default=1)
-    lines = [PREFACE.format(version=version, threads="1 thread, in processor time" if threads == 1 else f"{threads} threads")]
+    where = f"{device}, {'1 thread, in processor time' if threads == 1 else f'{threads} threads'}"
+    lines = [PREFACE.format(version=version, where=where, bound=BOUND if _is_bounded(rows) else "")]
     groups: dict[str, list[Row]] = {}
     for row in sorted(ordered, key=lambda r: (not r.transformer, r.sizes)):
         kind = "Transformers" if row.transformer else "Others"
@@ -98,23 +101,33 @@ def page(rows: Sequence[Row], version: str) -> str:
     return "\n".join([*lines, "## Failures", "", *(failures or ["None."])]) + "\n"
 
 
+def _is_bounded(rows: Sequence[Row]) -> bool:
+    """Whether the time of products was measured."""
+    return any(r.products for r in rows)
+
+
 def _table(rows: Sequence[Row]) -> list[str]:
-    head = [f"| model | original, ms | {' | '.join(COLUMNS.values())} | at most |", f"|---|---:|{'---|' * len(COLUMNS)}---:|"]
-    return [
-        *head,
-        *(f"| {r.name} | {r.milliseconds:.2f} | {' | '.join(_cell(r, c) for c in COLUMNS)} | {r.bound:.2f} |" for r in rows),
-    ]
+    head = ["model", "original, ms", *COLUMNS.values()]
+    made = [[r.name, f"{r.milliseconds:.2f}", *(_cell(r, c) for c in COLUMNS)] for r in rows]
+    marks = ["---", "---:", *("---" for _ in COLUMNS)]
+    if _is_bounded(rows):
+        head, marks = [*head, "at most"], [*marks, "---:"]
+        made = [[*cells, f"{r.bound:.2f}"] for cells, r in zip(made, rows, strict=True)]
+    return [f"| {' | '.join(head)} |", f"|{'|'.join(marks)}|", *(f"| {' | '.join(cells)} |" for cells in made)]
 
 
 def _means(groups: Mapping[str, Sequence[Row]]) -> list[str]:
-    lines = [f"| models | number | {' | '.join(COLUMNS.values())} | at most |", f"|---|---:|{'---:|' * len(COLUMNS)}---:|"]
+    bounded = any(_is_bounded(rows) for rows in groups.values())
+    head = ["models", "number", *COLUMNS.values(), *(["at most"] if bounded else [])]
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
     for title, rows in groups.items():
         means = []
         for column in COLUMNS:
             ratios = [r.timings[column].ratio if column in r.timings and column not in r.failures else 1.0 for r in rows]
             means.append(f"{_mean(ratios):.3f}")
-        bound = _mean([r.bound for r in rows if r.products])
-        lines.append(f"| {title} | {len(rows)} | {' | '.join(means)} | {bound:.3f} |")
+        if bounded:
+            means.append(f"{_mean([r.bound for r in rows if r.products]):.3f}")
+        lines.append(f"| {title} | {len(rows)} | {' | '.join(means)} |")
     return lines
 
 

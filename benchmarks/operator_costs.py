@@ -25,6 +25,7 @@ from random import Random
 from string import Template
 from typing import Any
 
+import devices
 import numpy as np
 import onnx
 import onnx.parser
@@ -32,6 +33,7 @@ import onnxruntime
 from attention_cases import ATTENTION
 from cost_cases import CASES as OTHERS
 from cost_cases import Case
+from taking_turns import CPU
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -68,6 +70,12 @@ CORES = len(os.sched_getaffinity(0))
 LIBRARY = load_patterns()
 CASES = (*OTHERS, *ATTENTION)
 Row = dict[str, Any]
+Machines = dict[str, dict[str, str]]
+"""Provider → pattern → where it was measured."""
+
+
+class UnfusedError(Exception):
+    """The pattern of a case does not match it, or the provider has no kernel of the operator."""
 
 
 def measured(case: Case, dtype: str, provider: str, counts: Sequence[int], seconds: float) -> Iterator[Row]:
@@ -89,7 +97,9 @@ def measured(case: Case, dtype: str, provider: str, counts: Sequence[int], secon
                     around = Path(folder) / "around.onnx"
                     onnx.save(model(case, case.around, dtype, sizes, symbolic=True), around)
                     sessions.append(session(around, threads, provider))
-                fusing, apart = compare(sessions, feeds, seconds, time.thread_time if threads == 1 else time.perf_counter)
+                alone = threads == 1 and provider not in devices.DEVICES
+                runs = [devices.runner(made, feeds) for made in sessions]
+                fusing, apart = compare(runs, seconds, time.thread_time if alone else time.perf_counter)
                 yield {
                     "provider": provider,
                     "pattern": case.name,
@@ -139,7 +149,7 @@ def fused_file(case: Case, dtype: str, sizes: Mapping[str, int], unfused: Path, 
         if not made:
             break
     if case.name not in done:
-        raise SystemExit(f"{case.name} does not fuse its case: {skips or found.near_misses}\n{case.graph}")
+        raise UnfusedError(f"{case.name} does not fuse its case: {skips or found.near_misses}\n{case.graph}")
     save(written, fused, unfused)
     return fused
 
@@ -183,38 +193,38 @@ def session(path: Path, threads: int, provider: str, *, own_fusions: bool = True
     options.add_session_config_entry("session.force_spinning_stop", "1")  # its idle threads free the cores for the next session
     if not own_fusions:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    return onnxruntime.InferenceSession(str(path), options, providers=[provider])
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=[provider])
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        raise UnfusedError(f"{provider} does not load {path.name}: {error}") from error
 
 
 def compare(
-    sessions: Sequence[onnxruntime.InferenceSession],
-    feeds: Mapping[str, np.ndarray],
-    seconds: float,
-    clock: Callable[[], float] = time.perf_counter,
+    runs: Sequence[Callable[[], object]], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> list[list[float]]:
-    """The ratios of the first session's time to the second's and the third's: the least, that of the quickest rounds, the most.
+    """The ratios of the first model's time to the second's and the third's: the least, that of the quickest rounds, the most.
 
-    A fourth session runs the surroundings; its time is subtracted from the others. The order is random in each round. Each
-    session runs once before it is timed, because a session that follows itself finds more of its weights in the caches.
+    A fourth model is the surroundings; its time is subtracted from the others. The order is random in each round. Each
+    model runs once before it is timed, because a model that follows itself finds more of its weights in the caches.
 
     clock: with one thread its processor time, which does not count other processes on the machine.
     """
     begun = time.perf_counter()
-    for made in sessions:
-        made.run(None, feeds)
+    for run in runs:
+        run()
     repeats = 1 + int(LEAST / (time.perf_counter() - begun))
     rounds: list[list[float]] = []
-    quickest, idle, order, draws = [math.inf] * len(sessions), 0, list(range(len(sessions))), Random(0)
+    quickest, idle, order, draws = [math.inf] * len(runs), 0, list(range(len(runs))), Random(0)
     while len(rounds) < MOST_ROUNDS and idle < ROUNDS:
-        times: list[list[float]] = [[] for _ in sessions]
+        times: list[list[float]] = [[] for _ in runs]
         ends = time.perf_counter() + seconds / ROUNDS
         while len(times[0]) < 4 or time.perf_counter() < ends:
             draws.shuffle(order)
             for index in order:
-                sessions[index].run(None, feeds)
+                runs[index]()
                 begun = clock()
                 for _ in range(repeats):
-                    sessions[index].run(None, feeds)
+                    runs[index]()
                 times[index].append(clock() - begun)
         best = [float(np.quantile(t, 0.25)) for t in times]
         rounds.append(best)
@@ -240,9 +250,9 @@ def machine() -> str:
     return f"{found.group(1) if found else platform.machine()}, {CORES} cores, {' '.join(flags)}".rstrip(", ")
 
 
-def write(kept: Sequence[Row], machines: Mapping[str, str]) -> None:
-    """The table, one measurement a line, and the page. machines: pattern → where it was measured."""
-    head = {"machines": dict(sorted(machines.items()))}
+def write(kept: Sequence[Row], machines: Machines) -> None:
+    """The table, one measurement a line, and the page."""
+    head = {"machines": {provider: dict(sorted(where.items())) for provider, where in sorted(machines.items())}}
     ordered = sorted(kept, key=lambda r: (r["provider"], r["pattern"], r["dtype"], json.dumps(r["attributes"]), r["threads"]))
     lines = ",\n  ".join(json.dumps(row) for row in ordered)
     inside = ",\n ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items())
@@ -250,7 +260,7 @@ def write(kept: Sequence[Row], machines: Mapping[str, str]) -> None:
     (HERE / "operator_costs.md").write_text(page(machines, ordered), encoding="utf-8")
 
 
-def page(machines: Mapping[str, str], ordered: Sequence[Row]) -> str:
+def page(machines: Machines, ordered: Sequence[Row]) -> str:
     """The table for readers: one line for each pattern and operator that it emits."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in ordered:
@@ -273,14 +283,16 @@ def page(machines: Mapping[str, str], ordered: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _machines(machines: Mapping[str, str]) -> Iterator[str]:
-    """A line for each machine; the last one measured all other patterns."""
-    patterns: dict[str, list[str]] = {}
-    for pattern, where in sorted(machines.items()):
-        patterns.setdefault(where, []).append(pattern)
-    *some, most = sorted(patterns, key=lambda where: len(patterns[where]))
-    yield from (f"* {', '.join(patterns[where])}: {where}" for where in some)
-    yield f"* {'the others' if some else 'all'}: {most}"
+def _machines(machines: Machines) -> Iterator[str]:
+    """A line for each machine; the last one of a provider measured all other patterns."""
+    for provider, measured in sorted(machines.items()):
+        patterns: dict[str, list[str]] = {}
+        for pattern, where in sorted(measured.items()):
+            patterns.setdefault(where, []).append(pattern)
+        *some, most = sorted(patterns, key=lambda where: len(patterns[where]))
+        short = provider.removesuffix("ExecutionProvider")
+        yield from (f"* {short}, {', '.join(patterns[where])}: {where}" for where in some)
+        yield f"* {short}, {'the others' if some else 'all'}: {most}"
 
 
 def summary(rows: Sequence[Row], kind: str) -> str:
@@ -294,26 +306,36 @@ def main() -> None:
     """Measure, and write the table after each case. An interrupted run keeps the old rows of the other cases."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", nargs="+", default=["*"], metavar="GLOB", help="the patterns that are measured")
-    arguments.add_argument("--provider", default="CPUExecutionProvider")
-    arguments.add_argument("--threads", type=int, nargs="+", default=sorted({1, CORES}), metavar="N", help="numbers of threads")
+    arguments.add_argument("--provider", default=CPU, choices=[CPU, *devices.DEVICES])
+    arguments.add_argument(
+        "--threads", type=int, nargs="+", metavar="N", help="numbers of threads; default: 1 and all, on a device 1"
+    )
     arguments.add_argument("--seconds", type=float, default=0.2, help="for one comparison")
     given = arguments.parse_args()
     cases = [c for c in CASES if any(fnmatch.fnmatch(c.name, glob) for glob in given.only)]
+    cases = [c for c in cases if c.provider in ("", given.provider)]
     old = json.loads(costs.TABLE.read_text(encoding="utf-8")) if costs.TABLE.exists() else {"measurements": [], "machines": {}}
-    known = {c.name for c in CASES}
+    known, provider = {c.name for c in CASES}, given.provider
     kept = [r for r in old["measurements"] if r["pattern"] in known]
-    machines = {pattern: where for pattern, where in old["machines"].items() if pattern in known}
-    here = f"onnxruntime {onnxruntime.__version__} on {machine()}, {' and '.join(map(str, given.threads))} threads"
+    machines: Machines = {p: {k: v for k, v in where.items() if k in known} for p, where in old["machines"].items()}
+    counts = given.threads or ([1] if provider in devices.DEVICES else sorted({1, CORES}))
+    place = devices.name(provider) if provider in devices.DEVICES else f"{machine()}, {' and '.join(map(str, counts))} threads"
     begun = set[str]()
     for case in cases:
         if case.name not in begun:
-            kept = [r for r in kept if (r["pattern"], r["provider"]) != (case.name, given.provider)]
+            kept = [r for r in kept if (r["pattern"], r["provider"]) != (case.name, provider)]
             begun.add(case.name)
         for dtype in case.dtypes:
-            made = list(measured(case, dtype, given.provider, given.threads, given.seconds))
+            try:
+                made = list(measured(case, dtype, provider, counts, given.seconds))
+            except UnfusedError as error:
+                if provider == CPU:
+                    raise SystemExit(error) from error
+                print(error, file=sys.stderr, flush=True)
+                continue
             kept += made
             print(f"{case.name:32} {dtype:8} {summary(made, 'ratio')}, apart {summary(made, 'apart')}", flush=True)
-            machines[case.name] = here
+            machines.setdefault(provider, {})[case.name] = f"onnxruntime {onnxruntime.__version__} on {place}"
             write(kept, machines)
 
 

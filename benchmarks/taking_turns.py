@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import devices
 import numpy as np
 import onnxruntime
 
@@ -16,21 +16,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from onnx_subgraph.timing.turns import BLOCKS, Ratio, ratio, take_turns
 
-__all__ = ["BLOCKS", "QUANTILE", "Ratio", "open_session", "quartiles", "ratio", "seconds_of_runs", "seconds_of_ways"]
+__all__ = ["BLOCKS", "CPU", "QUANTILE", "Ratio", "open_session", "quartiles", "ratio", "seconds_of_runs", "seconds_of_ways"]
 
 QUANTILE = 0.25
 """The lower quartile of a model's times, because other work on the machine can only make a run longer."""
 
 
-def open_session(path: Path, threads: int, libraries: Sequence[Path] = ()) -> onnxruntime.InferenceSession:
-    """A session with all of onnxruntime's optimisations, on the CPU. libraries: of custom operators."""
+CPU = "CPUExecutionProvider"
+
+
+def open_session(path: Path, threads: int, libraries: Sequence[Path] = (), provider: str = CPU) -> onnxruntime.InferenceSession:
+    """A session with all of onnxruntime's optimisations. libraries: of custom operators."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
     options.add_session_config_entry("session.force_spinning_stop", "1")  # its idle threads free the cores for the next session
     for library in libraries:
         options.register_custom_ops_library(str(library))
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(str(path), options, providers=[provider])
 
 
 def seconds_of_runs(
@@ -38,9 +41,10 @@ def seconds_of_runs(
 ) -> dict[str, list[float]]:
     """Seconds of each run, all sessions in turn, until the budget is spent.
 
-    budget: wall-clock seconds. threads: of each session. With one thread, times are processor time of the process.
+    budget: wall-clock seconds. threads: of each session. With one thread, times are processor time of the process, which does not
+    hold on a device: give another number there. On a device the feeds and the outputs stay in its memory.
     """
-    return seconds_of_ways({name: partial(session.run, None, feeds) for name, session in sessions.items()}, budget, threads)
+    return seconds_of_ways({name: devices.runner(session, feeds) for name, session in sessions.items()}, budget, threads)
 
 
 def seconds_of_ways(ways: Mapping[str, Callable[[], object]], budget: float, threads: int) -> dict[str, list[float]]:

@@ -16,7 +16,7 @@ from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, plain_array
 from onnx_subgraph.errors import KernelError, UsageError
 from onnx_subgraph.kernels.marked import KERNELS
-from onnx_subgraph.verification.sessions import check_providers, plain_session_class
+from onnx_subgraph.verification.sessions import check_providers, exact, plain_session_class
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -58,9 +58,9 @@ class OnnxRuntime(Backend):
 
     @classmethod
     def configured(cls, options: str) -> OnnxRuntime:
-        """The execution provider of the sessions, `CUDAExecutionProvider`."""
+        """The execution provider of the sessions, `CUDAExecutionProvider`. Products keep the type of the model."""
         check_providers([options])
-        return cls([options])
+        return cls([exact(options)])
 
     def supports(self, node: ir.Node) -> bool:
         """Always true: a model that onnxruntime can't run fails anyway."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
+from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.names import operator_of
 
 TABLE = Path(__file__).with_name("operator_costs.json")
@@ -25,7 +26,10 @@ NOISE = 0.02
 ONE_MEANING = frozenset({"Attention", "RotaryEmbedding"})
 """Standard operators that represent a whole match wherever they are emitted, like onnxruntime's own operators."""
 OTHER_KIND = 64.0
-"""Distance for each operand that only one of two nodes has, and for each flag that differs; in doublings of a size."""
+"""Distance for each operand that only one of two nodes has, and for each flag that differs; in doublings of a size.
+
+Nodes that differ in two of these are too different: an Attention with a cache says nothing about one without.
+"""
 
 Sizes = tuple[int | None, ...]
 """A shape; None for a size that is known only at run time."""
@@ -133,7 +137,7 @@ class Costs:
         same = [m for m in known if m.pattern == pattern] or (known if fused else ())
         far = [(_distance(signature, m.signature), m) for m in same]
         least = min((d for d, _ in far), default=math.inf)
-        if math.isinf(least):
+        if least >= 2 * OTHER_KIND:
             return None
         nearest = [m for d, m in far if d <= least + 1e-6]
         worst = max(nearest, key=lambda m: max(m.ratio, m.apart))
@@ -163,13 +167,21 @@ def head(nodes: Sequence[ir.Node]) -> ir.Node | None:
 
 
 def signature_of(node: ir.Node) -> Signature:
-    """The signature of a node, as far as the types and shapes of its operands are known."""
-    first = next((v for v in node.inputs if v is not None), None)
+    """The signature of a node, as far as the types and shapes of its operands are known.
+
+    A string that is the default, such as NOTSET of a convolution's auto_pad, is left out: some exporters write it.
+    """
+    first, known = next((v for v in node.inputs if v is not None), None), schema(node.op_type, node.domain)
+    defaults = {} if known is None else {a.name: a.default for a in known.attributes.values() if a.type == "STRING"}
     return Signature(
         operator=operator_of(node),
         dtype="" if first is None or first.dtype is None else first.dtype.name.lower(),
         operands=tuple(None if v is None else _sizes(v) for v in node.inputs),
-        attributes={a.name: a.value for a in node.attributes.values() if a.type in _COMPARED and not a.is_ref()},
+        attributes={
+            a.name: a.value
+            for a in node.attributes.values()
+            if a.type in _COMPARED and not a.is_ref() and (a.name not in defaults or a.value != defaults[a.name])
+        },
     )
 
 

@@ -21,7 +21,7 @@ from onnx_subgraph import custom_ops
 from onnx_subgraph.model.attributes import attribute_proto
 from onnx_subgraph.model.element_types import FLOATS, tensor_type
 from onnx_subgraph.operators import schema
-from onnx_subgraph.operators.kernels import Kernel, kernel_table
+from onnx_subgraph.operators.kernels import Kernel, kernel_table, limit_of
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
 CPU = "CPUExecutionProvider"
@@ -95,7 +95,9 @@ class Loadability:
         listed = tuple(attributes)
         key = (operator_name, domain, opset, tuple(inputs), tuple(outputs), _signature(listed))
         if key not in self._known:
-            self._known[key] = self._ask(operator_name, domain, opset, inputs, outputs, listed)
+            limit = limit_of(self.provider, operator_name, domain, [o is not None for o in inputs], listed)
+            asked = NoKernel(limit) if limit else self._ask(operator_name, domain, opset, inputs, outputs, listed)
+            self._known[key] = asked
         return self._known[key]
 
     def inlines(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:

@@ -6,7 +6,9 @@ onnxruntime is imported when the first session is opened. Custom operator librar
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import re
@@ -56,6 +58,9 @@ _WHEELS: Mapping[str, str] = {
 }
 """The wheel that contains a provider, according to onnxruntime's installation page."""
 
+_EXACT: Mapping[str, Mapping[str, str]] = {"CUDAExecutionProvider": {"use_tf32": "0"}}
+"""Options of providers. CUDA rounds products of float32 to TF32, which has 10 bits; a wrong result could pass as rounding."""
+
 _NOT_UTF8 = "an input or output has a name that is not UTF-8, and onnxruntime's interface to Python knows no such name; rename it"
 
 
@@ -91,11 +96,18 @@ def plain_session_class() -> Any:
     return importlib.import_module("onnxruntime.capi.onnxruntime_inference_collection").InferenceSession
 
 
+def exact(provider: str) -> tuple[str, dict[str, str]]:
+    """A provider with the options that keep products in the type of the model, as onnxruntime takes them."""
+    return provider, dict(_EXACT.get(provider, {}))
+
+
 def check_providers(providers: Sequence[str]) -> None:
     """Raises UsageError when the installed onnxruntime lacks one of these execution providers."""
     available = onnxruntime().get_available_providers()
     for provider in providers:
         if provider in available:
+            if _WHEELS.get(provider) == "onnxruntime-gpu":
+                _find_cuda()
             continue
         near = [
             name
@@ -109,6 +121,14 @@ def check_providers(providers: Sequence[str]) -> None:
         else:
             hint = "use onnxruntime's name, such as CPUExecutionProvider"
         raise UsageError(f"execution provider {provider} is not in this onnxruntime; it has {', '.join(available)}", hint=hint)
+
+
+@cache
+def _find_cuda() -> None:
+    """Let onnxruntime load the libraries of CUDA that pip installed (its extras `cuda` and `cudnn`). It prints what it misses."""
+    if hasattr(onnxruntime(), "preload_dlls"):
+        with contextlib.redirect_stdout(io.StringIO()):
+            onnxruntime().preload_dlls()
 
 
 def open_session(
@@ -152,7 +172,7 @@ def open_session(
         if weights:
             values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)
-        handle = plain_session_class()(source(model, options, folder), options, providers=[provider])
+        handle = plain_session_class()(source(model, options, folder), options, providers=[exact(provider)])
     except Exception as error:  # onnxruntime's exceptions have no common base but Exception
         return Failure(first_lines(error))
     if provider not in handle.get_providers():

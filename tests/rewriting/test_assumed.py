@@ -6,6 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import kernel_table, providers
 from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.loadability import CPU, Loadability, Operand
@@ -25,8 +26,8 @@ CUDA = Assumed("CUDAExecutionProvider")
         ("SimplifiedLayerNormalization", "", 17, FLOAT, True),
         ("Relu", "", 18, FLOAT, True),
         ("Mish", "", 22, FLOAT, True),  # by its definition
-        ("FusedConv", "com.microsoft", 1, FLOAT, True),
-        ("QMoE", "com.microsoft", 1, FLOAT, False),
+        ("Attention", "", 23, HALF, True),
+        ("QMoE", "com.microsoft", 1, DOUBLE, False),
         ("Nonesuch", "com.microsoft", 1, FLOAT, False),
     ],
 )
@@ -34,6 +35,22 @@ def test_cuda(operator: str, domain: str, opset: int, operand: Operand, loads: b
     reason = CUDA.reason(operator, domain, opset, [operand])
     assert (reason is None) is loads
     assert loads or "CUDAExecutionProvider of onnxruntime 1." in str(reason)
+
+
+@pytest.mark.parametrize(("activation", "loads"), [("Relu", True), ("Tanh", False), (None, False)])
+def test_a_kernel_that_takes_one_value_of_an_attribute(activation: str | None, loads: bool) -> None:
+    given = () if activation is None else (ir.AttrString("activation", activation),)
+    reason = CUDA.reason("FusedConv", "com.microsoft", 1, [FLOAT, FLOAT], attributes=given)
+    assert reason == (None if loads else "its kernel on CUDAExecutionProvider takes only activation=Relu")
+
+
+@pytest.mark.parametrize(("bias", "sink", "loads"), [(True, False, True), (False, True, True), (True, True, False)])
+def test_a_kernel_that_does_not_take_two_inputs_together(bias: bool, sink: bool, loads: bool) -> None:
+    operands = [*[FLOAT] * 3, *[None] * 7, FLOAT if bias else None, FLOAT if sink else None]
+    reason = CUDA.reason("GroupQueryAttention", "com.microsoft", 1, operands)
+    assert reason == (
+        None if loads else "its kernel on CUDAExecutionProvider does not take attention_bias and head_sink together"
+    )
 
 
 def test_what_has_a_definition_and_no_kernel_is_inlined() -> None:
@@ -59,3 +76,14 @@ def test_every_table_has_its_version() -> None:
     for provider in providers():
         table = kernel_table(provider)
         assert table is not None and table.onnxruntime.count(".") == 2 and len(table.kernels) > 100
+
+
+def test_limits_name_inputs_and_attributes_of_the_schema() -> None:
+    for provider in providers():
+        table = kernel_table(provider)
+        assert table is not None
+        for (domain, name), limits in table.limits.items():
+            known = schema(name, domain)
+            assert known is not None
+            assert all(limit.apart <= {formal.name for formal in known.inputs} for limit in limits)
+            assert all(not limit.attribute or limit.attribute in known.attributes for limit in limits)

@@ -1,0 +1,80 @@
+"""What kernels of CUDA refuse or do slowly, found on a GPU: `fuse` must not write it, also where no GPU is at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from onnx_subgraph.language.library import Library, load_patterns
+from onnx_subgraph.options import Options
+from onnx_subgraph.pipeline import fuse
+from onnx_subgraph.result import FuseResult
+from tests.patterns.test_sinks import MODEL, SINKS
+
+GROUPS = """<ir_version: 8, opset_import: ["" : 18]>
+g ({type}[b, 8, 4, 4] x) => ({type}[b, 8, 4, 4] y)
+  <int64[3] groups = {{0, 2, -1}}, float[2] one = {{1, 1}}, float[2] zero = {{0, 0}}, int64[4] whole = {{0, 8, 4, 4}},
+   float[8, 1, 1] w = {{1, 2, 3, 4, 5, 6, 7, 8}}, float[8, 1, 1] c = {{8, 7, 6, 5, 4, 3, 2, 1}}> {{
+  r = Reshape(x, groups) n = InstanceNormalization(r, one, zero) i = Reshape(n, whole) t = Mul(i, w) y = Add(t, c) }}"""
+CONVOLUTION = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[b, 4, 16, 16] x, float[4, 4, 3, 3] w) => (float[b, 4, 14, 14] y) {{ c = Conv {given} (x, w) y = Relu(c) }}"""
+HEADS = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[b, s, 32] x{also}) => (float[b, s, 32] y) <float[32, 96] w = {{{weights}}}, float[96] c = {{{biases}}},
+  int64[3] parts = {{32, 32, 32}}, int64[4] apart = {{0, 0, 4, 8}}, int64[3] joined = {{0, 0, 32}}, float root = {{2.828427}}> {{
+  p = MatMul(x, w) a = Add(p, c) q, k, v = Split <axis = -1> (a, parts)
+  qr = Reshape(q, apart) kr = Reshape(k, apart) vr = Reshape(v, apart) qt = Transpose <perm = [0, 2, 1, 3]> (qr)
+  kt = Transpose <perm = [0, 2, 3, 1]> (kr) vt = Transpose <perm = [0, 2, 1, 3]> (vr)
+  d = MatMul(qt, kt) u = Div(d, root) {masked} z = Softmax <axis = -1> (m) o = MatMul(z, vt)
+  t = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(t, joined) }}"""
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load_patterns()
+
+
+def fused(text: str, folder: Path, library: Library) -> tuple[FuseResult, onnx.ModelProto]:
+    path, model = folder / "model.onnx", onnx.parser.parse_model(text)
+    if model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT16:
+        for weight in [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]:
+            weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight).astype(np.float16), weight.name))
+    onnx.save(model, path)
+    options = Options(providers=(), assumed=("CUDAExecutionProvider",), verify=False)
+    result = fuse(path, folder / "fused.onnx", library, options)
+    assert result.output is not None
+    return result, onnx.load(result.output)
+
+
+@pytest.mark.parametrize("element", ["float", "float16"])
+def test_group_norm_has_its_scale_and_shift_in_float32(element: str, library: Library, tmp_path: Path) -> None:
+    """The kernel refuses them in float16, when it runs."""
+    _, model = fused(GROUPS.format(type=element), tmp_path, library)
+    (node,) = [n for n in model.graph.node if n.op_type == "GroupNorm"]
+    kinds = {t.name: t.data_type for t in model.graph.initializer}
+    assert [kinds[name] for name in node.input[1:]] == [onnx.TensorProto.FLOAT] * 2
+
+
+def test_an_attention_with_a_mask_and_a_sink_is_not_that_of_groups(library: Library, tmp_path: Path) -> None:
+    result, _ = fused(MODEL.format(sunk=SINKS["Flint"], keys="s", size=8), tmp_path, library)
+    assert result.operators_after["Attention"] == 1 and "com.microsoft.GroupQueryAttention" not in result.operators_after
+
+
+@pytest.mark.parametrize("given", ["", '<auto_pad = "NOTSET">', "<group = 1>"])
+def test_a_convolution_keeps_its_activation(given: str, library: Library, tmp_path: Path) -> None:
+    result, _ = fused(CONVOLUTION.format(given=given), tmp_path, library)
+    assert not result.rewrites and [s.pattern for s in result.skipped] == ["conv-activation"]
+    assert "slower than the unfused graph on CUDAExecutionProvider" in result.skipped[0].reason
+
+
+@pytest.mark.parametrize(
+    ("also", "masked"), [("", "m = Identity(u)"), (", float[b, 1, s, s] mask", "m = Add(u, mask)")], ids=["plain", "masked"]
+)
+def test_packed_projections_go_into_attention(also: str, masked: str, library: Library, tmp_path: Path) -> None:
+    weights, biases = (", ".join(str(i % 7 - 3) for i in range(n)) for n in (32 * 96, 96))
+    result, _ = fused(HEADS.format(also=also, masked=masked, weights=weights, biases=biases), tmp_path, library)
+    assert result.operators_after["com.microsoft.Attention"] == 1
+    assert "MatMul" not in result.operators_after and "Split" not in result.operators_after
