@@ -23,7 +23,7 @@ from onnx_subgraph.operators.names import operator_of
 TABLE = Path(__file__).with_name("operator_costs.json")
 NOISE = 0.02
 """The relative error of a measured ratio, even in the round that favours the replacement most."""
-ONE_MEANING = frozenset({"Attention", "RotaryEmbedding"})
+ONE_MEANING = frozenset({"Attention", "GroupNormalization", "RotaryEmbedding"})
 """Standard operators that represent a whole match wherever they are emitted, like onnxruntime's own operators."""
 OTHER_KIND = 64.0
 """Distance for each operand that only one of two nodes has, and for each flag that differs; in doublings of a size.

@@ -58,6 +58,14 @@ def test_group_norm_has_its_scale_and_shift_in_float32(element: str, library: Li
     assert [kinds[name] for name in node.input[1:]] == [onnx.TensorProto.FLOAT] * 2
 
 
+def test_silu_goes_into_group_norm(library: Library, tmp_path: Path) -> None:
+    text = GROUPS.format(type="float").replace("y = Add(t, c)", "a = Add(t, c) s = Sigmoid(a) y = Mul(a, s)")
+    _, model = fused(text, tmp_path, library)
+    (node,) = [n for n in model.graph.node if n.op_type == "GroupNorm"]
+    assert {a.name: a.i for a in node.attribute}["activation"] == 1
+    assert {n.op_type for n in model.graph.node} == {"GroupNorm", "Transpose"}
+
+
 def test_an_attention_with_a_mask_and_a_sink_is_not_that_of_groups(library: Library, tmp_path: Path) -> None:
     result, _ = fused(MODEL.format(sunk=SINKS["Flint"], keys="s", size=8), tmp_path, library)
     assert result.operators_after["Attention"] == 1 and "com.microsoft.GroupQueryAttention" not in result.operators_after
