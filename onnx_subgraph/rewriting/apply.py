@@ -26,7 +26,7 @@ from onnx_subgraph.model.surgery import detached, remove_all
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.assembled import assembled
-from onnx_subgraph.rewriting.costs import Costs
+from onnx_subgraph.rewriting.costs import Costs, is_fused
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.equal_values import equal_values
@@ -407,6 +407,6 @@ def _by_position(nodes: Iterable[ir.Node], outline: Outline) -> list[ir.Node]:
 
 
 def _head(planned: Plan, nodes: Sequence[ir.Node]) -> ir.Node | None:
-    """The main node of a replacement: the first outside the default domain, else the last that does more than rearrange data."""
-    named = [n for n in nodes if n.domain] or [n for n in reversed(nodes) if n.op_type not in _REARRANGING]
+    """The main node of a replacement: the last fused operator, else the last that does more than rearrange data."""
+    named = [n for n in reversed(nodes) if is_fused(n)] or [n for n in reversed(nodes) if n.op_type not in _REARRANGING]
     return next(iter([*named, *reversed(nodes)]), None)
