@@ -7,7 +7,7 @@ anchors, climbs to the values that could be its root, and matches downwards from
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -89,19 +89,22 @@ def find(
     thorough: bool = False,
     asked: bool = False,
     parts: bool = True,
+    wanted: Callable[[Pattern], bool] = lambda _: True,
 ) -> Found:
     """All matches and near misses of `patterns` in `model`, whose shapes must be inferred (`infer_shapes`).
 
     thorough: also report near misses that the operators alone rule out. asked: the user asks about these patterns; also report
-    places without the rarest operator of a pattern. parts: also look for matches inside a match of the same pattern.
+    places without the rarest operator of a pattern. parts: also look for matches inside a match of the same pattern. wanted:
+    whether to search for a pattern; only asked where the graph has the operators that the pattern needs.
     """
     constants = constants or Constants(model)
     found: list[Found] = []
     with uncollected():
         for graph, owner, opsets in searched_graphs(model):
             view = View(graph, constants, opsets, owner)
-            found += (_search(view, p, thorough=thorough, asked=asked, parts=parts) for p in patterns if p.is_formula)
-            for pattern in patterns:
+            likely = [p for p in patterns if (asked or all(map(view.count, p.needs))) and wanted(p)]
+            found += (_search(view, p, thorough=thorough, asked=asked, parts=parts) for p in likely if p.is_formula)
+            for pattern in likely:
                 if pattern.grow is not None:
                     regions, not_kept = grown(view, pattern)
                     found.append(Found(tuple(regions), told=tuple(not_kept)))
@@ -123,8 +126,6 @@ def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.F
 def _search(view: View, pattern: Pattern, *, thorough: bool, asked: bool, parts: bool) -> Found:
     """Search one graph for one pattern: matches, failed candidates, and where the search was bounded."""
     counts = view.count
-    if not asked and not all(map(counts, pattern.needs)):  # the common case: a built-in pattern that needs not be read
-        return Found()
     normal = normalise(pattern)
     if not asked and not all(map(counts, needs(normal.primary))):
         return Found()

@@ -23,6 +23,7 @@ from onnx_subgraph.model.declared_shapes import shaped_like
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 from onnx_subgraph.operators import Schema
+from onnx_subgraph.operators.later import later_opset, takes
 from onnx_subgraph.rewriting.known import folded, is_foldable, sizes_of
 from onnx_subgraph.rewriting.refused import Refused
 
@@ -177,13 +178,10 @@ class Fragment:
             return operators.schema_of_anything(operator.name, operator.domain, keywords)
         version = self.opset_imports.get(operator.domain, 1)
         found = operators.schema(operator.name, operator.domain, version)
-        if found is not None and _takes(found, keywords, arguments):
+        if found is not None and takes(found, keywords, arguments):
             return found
-        if not operator.domain:
-            for later in range(version + 1, operators.latest_opset() + 1):
-                other = operators.schema(operator.name, "", later)
-                if other is not None and _takes(other, keywords, arguments):
-                    raise Refused(f"{operator} needs opset {later}, the model has {version}", later, operator.name)
+        if not operator.domain and (later := later_opset(operator.name, keywords, arguments, version)) is not None:
+            raise Refused(f"{operator} needs opset {later}, the model has {version}", later, operator.name)
         what = "is not an operator" if found is None else f"does not take {', '.join(keywords) or f'{arguments} inputs'}"
         raise Refused(f"{operator} {what} at version {version} of its domain")
 
@@ -259,13 +257,6 @@ class Fragment:
             return dim
         self._fresh += 1
         return ir.SymbolicDim(f"anonymous_{self._fresh}")
-
-
-def _takes(schema: Schema, keywords: tuple[str, ...], arguments: int) -> bool:
-    if arguments > schema.max_inputs:
-        return False
-    formals = {f.name for f in schema.inputs}
-    return all(k in schema.attributes or k in formals for k in keywords)
 
 
 def _forget(value: ir.Value) -> None:

@@ -15,9 +15,7 @@ from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.raising import check_raised
 from onnx_subgraph.rewriting.rewrite import Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
-
-Wishes = dict[int, frozenset[str]]
-"""Opset → the patterns that could be replaced there."""
+from onnx_subgraph.rewriting.wishes import Wishes, look_ahead, wishes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +33,9 @@ class Attempt:
 def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, notes: dict[int, str]) -> Iterator[Attempt]:
     """The candidates to verify, best first: at each opset that replacements need, highest first, then at the model's own.
 
-    An opset is tried only after all higher ones failed, and is offered only if a replacement that needs it was made. If the first
-    round at an opset shows that a later opset is needed, rewriting stops there; it is completed if its turn comes. notes: opset →
-    why the model can't be raised to it; filled here.
+    An opset is tried only after all higher ones failed, and is offered only if a replacement that needs it was made. A look at
+    the model shows which are needed. If the first round at an opset shows that a later one is needed, rewriting stops there; it
+    is completed if its turn comes. notes: opset → why the model can't be raised to it; filled here.
     """
     own = original.opset_imports.get("", 0)
     if opset == "keep" or not own:
@@ -50,8 +48,9 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         yield Attempt(base, rewriter(base))
         return
     hasty = replace(rewriter, raising=True)
-    made = {own: Attempt(original, hasty(original))}
-    wishes = {own: frozenset[str](), **_wishes(made[own].fused)}
+    made: dict[int, Attempt] = {}
+    with uncollected():
+        wishes = {own: frozenset[str](), **look_ahead(original, rewriter)}
     tried: set[int] = set()
     in_vain: dict[int, tuple[Skip, ...]] = {}
     while left := wishes.keys() - notes.keys() - tried:
@@ -59,7 +58,7 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         if highest in made:
             if made[highest].fused.partial:
                 made[highest] = replace(made[highest], fused=rewriter(made[highest].base))
-                wishes = _union(wishes, _wishes(made[highest].fused))
+                wishes = _union(wishes, wishes_of(made[highest].fused.skips))
                 continue
             fused = made[highest].fused
             wanting = wishes.pop(highest) & {r.pattern for r in fused.rewrites}
@@ -70,12 +69,14 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
                 in_vain[highest] = fused.skips
             continue
         try:
-            base = _at_opset(original, highest, rewriter, clock)
+            base = original if highest == own else _at_opset(original, highest, rewriter, clock)
             made[highest] = Attempt(base, hasty(base))
         except ModelError as error:
             notes[highest] = error.message
             continue
-        wishes = _union(wishes, _wishes(made[highest].fused))  # at this opset, further replacements may need yet another opset
+        wishes = _union(
+            wishes, wishes_of(made[highest].fused.skips)
+        )  # at this opset, further replacements may need yet another opset
 
 
 def _with_reasons(fused: Fused, in_vain: Mapping[int, Sequence[Skip]]) -> Fused:
@@ -91,12 +92,6 @@ def _with_reasons(fused: Fused, in_vain: Mapping[int, Sequence[Skip]]) -> Fused:
 
 def _union(wishes: Wishes, others: Wishes) -> Wishes:
     return {opset: wishes.get(opset, frozenset()) | others.get(opset, frozenset()) for opset in (*wishes, *others)}
-
-
-def _wishes(fused: Fused) -> Wishes:
-    """The opsets that the skipped patterns need."""
-    opsets = {s.opset for s in fused.skips if s.opset is not None}
-    return {opset: frozenset(s.pattern for s in fused.skips if s.opset == opset) for opset in opsets}
 
 
 def _at_opset(model: ir.Model, opset: int, rewriter: Rewriter, clock: Clock) -> ir.Model:
