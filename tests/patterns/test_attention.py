@@ -262,6 +262,21 @@ blocks (float[b, n, 3, h, e] query, float[b, n, 6, h, e] key, float[b, n, 6, h, 
   y = Einsum <equation = "...hst,...thd->...shd"> (p, value) }"""
 
 
+RELATIVE = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[8, 6, 8] q, float[8, 8, 6] k, float[8, 6, 8] v, float[8, 6, 6] relative, bool[2, 1, 6, 6] keep) => (float[8, 6, 8] y)
+<int64[4] apart = {2, 4, 6, 6}, int64[3] joined = {8, 6, 6}, float low = {-3.4028235e38}> {
+  s = MatMul(q, k) a = Add(s, relative) r = Reshape(a, apart) w = Where(keep, r, low) p = Softmax <axis = -1> (w)
+  f = Reshape(p, joined) y = MatMul(f, v) }"""
+
+
+def test_scores_of_positions_are_not_taken_for_a_mask(library: Library, tmp_path: Path) -> None:
+    """As in DeBERTa. To bound them as a mask is bounded takes three passes over an element for each pair of positions."""
+    onnx.save(onnx.parser.parse_model(RELATIVE), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", None, library, Options(dry_run=True))
+    assert result.verdict.verdict == "equivalent", result.verdict
+    assert result.operators_after["Attention"] == 1 and not {"IsInf", "Clip"} & set(result.operators_after)
+
+
 def test_the_number_of_heads_is_read_from_the_scores(library: Library, tmp_path: Path) -> None:
     """As in TorchScript's LongT5: operands of unknown shapes, and a bias for each of two heads."""
     model = tmp_path / "model.onnx"
