@@ -65,6 +65,18 @@ PACKED_ATTENTION = tuple(
 )
 """A packed projection before an attention, or as weights of com.microsoft's Attention."""
 
+PROJECTED = tuple(
+    Case(
+        ("projected-attention",),
+        f"""($T[$b,$s,$H] x, $T[$H,$H] Q, $T[$H,$H] K, $T[$H,$H] V, $T[$W] B{MASKS[mask]}) => ($T[$b,$s,$H] y) {{
+            q = MatMul(x, Q) k = MatMul(x, K) v = MatMul(x, V)
+            y = com.microsoft.MultiHeadAttention <num_heads = $N> (q, k, v, B{", , mask" if mask else ""}) }}""",
+        tuple({**sizes, "W": 3 * sizes["H"]} for sizes in HEADS),
+    )
+    for mask in ("", "causal")
+)
+"""Projections before an attention, or together as weights of com.microsoft's Attention."""
+
 STEPS = tuple(
     {"b": b, "s": s, "t": t, "N": n} for n in (6, 12) for b, s, t in ((1, 1, 64), (1, 1, 512), (1, 128, 128), (8, 1, 128))
 )
@@ -153,4 +165,4 @@ PACKED = (
     ),
 )
 
-ATTENTION = (*PROJECTIONS, *BIASES, *PACKED_ATTENTION, *CACHED, PAST, *STANDARD, SINK, ROTARY, *PACKED)
+ATTENTION = (*PROJECTIONS, *BIASES, *PACKED_ATTENTION, *PROJECTED, *CACHED, PAST, *STANDARD, SINK, ROTARY, *PACKED)
