@@ -74,9 +74,8 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         except ModelError as error:
             notes[highest] = error.message
             continue
-        wishes = _union(
-            wishes, wishes_of(made[highest].fused.skips)
-        )  # at this opset, further replacements may need yet another opset
+        # at this opset, further replacements may need yet another one
+        wishes = _union(wishes, wishes_of(made[highest].fused.skips))
 
 
 def _with_reasons(fused: Fused, in_vain: Mapping[int, Sequence[Skip]]) -> Fused:

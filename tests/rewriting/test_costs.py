@@ -62,6 +62,14 @@ def test_a_string_that_is_the_default_is_like_none() -> None:
         assert ratio(table, written) == known
 
 
+@pytest.mark.parametrize(("omitted", "known"), [(1, 1.5), (2, None)])
+def test_a_node_without_two_of_the_operands_was_not_measured(omitted: int, known: float | None) -> None:
+    """An Attention with a past key and value says nothing about one without them."""
+    table = costs_of([measurement(1.5, *[(1, 4, 16, 8)] * 5, operator="Attention", pattern="attention-cache")])
+    shapes: list[list[int | str | None]] = [[1, 4, 16, 8]] * (5 - omitted)
+    assert ratio(table, node(*shapes, operator="Attention", domain=""), pattern="attention") == known
+
+
 def test_the_nearest_size_decides() -> None:
     table = costs_of([measurement(0.5, (1, 16, 768)), measurement(2.0, (1, 512, 768))])
     assert ratio(table, node([1, 20, 768])) == 0.5
