@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.equal_sizes import read_once
 from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.nested import within
@@ -41,8 +42,9 @@ _MOVING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Simplified:
-    """What was simplified. computed: nodes whose results are now constants. passed: removed nodes that changed nothing.
+    """What was simplified.
 
+    computed: nodes whose results are now constants. passed: nodes that changed nothing, or gave a size again.
     branches: Ifs replaced by one of their branches. targets: Reshapes with a shape that is now constant. captured: weights that
     moved into the body that reads them. removed: the total decrease in the number of nodes.
     """
@@ -74,8 +76,9 @@ def simplify(model: ir.Model) -> Simplified:
                 break
             counts += done
             infer_shapes(model)
+        counts["passed"] += read_once(model.graph)
     captured = move_captured_weights(model)
-    if not counts and not captured:
+    if not any(counts.values()) and not captured:
         return NOTHING
     removed = before - _nodes(model)
     return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], removed, captured)
