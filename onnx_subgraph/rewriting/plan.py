@@ -175,6 +175,11 @@ def root_name(match: Match) -> str:
     return label(match.nodes[-1])
 
 
+def targets_tried(target: str) -> tuple[str, ...]:
+    """The targets whose replacements serve a target, the preferred one first."""
+    return ("onnxruntime", "standard") if target in ("onnxruntime", "native") else (target,)
+
+
 def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None], bool]]:
     """The replacements to try, grouped by target and file, and whether each group belongs to another target.
 
@@ -192,9 +197,8 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
         return [] if len(match.nodes) == 1 and pattern.replace and not pattern.raised else [((None,), False)]
     kernel: list[tuple[Sequence[Block | None], bool]] = [((None,), False)] if target == "native" and _has_kernel(match) else []
     target = "onnxruntime" if target == "native" else target
-    order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
     found: dict[tuple[str, str], list[Block | None]] = {}
-    for of_target in order:
+    for of_target in targets_tried(target):
         for block in pattern.blocks(of_target):
             if all(match.bindings.get(n) is None for n in block.requires.absent):
                 found.setdefault((of_target, block.lowering), []).append(block)

@@ -1,8 +1,8 @@
 """Find out which later opsets replacements need, before a model is rewritten.
 
-So a model is raised first and rewritten once. Only the patterns are matched that have a replacement with an operator of a later
-opset, and of each only until it has asked for the latest it can. Nothing is changed, so places are seen as they are in the model:
-what only a rewrite makes possible asks for its opset later.
+A model is then raised first, and rewritten once. Only patterns are matched that have a replacement with an operator of a later
+opset. A pattern is planned until it has asked for the latest opset that it can need. The model is not changed. A match that only
+another rewrite makes possible is not seen here; it asks for its opset in the rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnx_subgraph.matching.find import find
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators.later import later_opset
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.plan import plan
+from onnx_subgraph.rewriting.plan import plan, targets_tried
 from onnx_subgraph.rewriting.replacement import Site
 from onnx_subgraph.rewriting.rewrite import Skip
 
@@ -62,8 +62,7 @@ def look_ahead(model: ir.Model, rewriter: Rewriter) -> Wishes:
 
 def _latest(pattern: Pattern, target: str, opset: int) -> int | None:
     """The latest opset after this one that a replacement for the target needs; None if there is none."""
-    targets = ("onnxruntime", "standard") if target in ("onnxruntime", "native") else (target,)
-    lines = (line for one in targets for block in pattern.blocks(one) for line in block)
+    lines = (line for one in targets_tried(target) for block in pattern.blocks(one) for line in block)
     calls = (term for line in lines for term in walk(line.term) if isinstance(term, Apply))
     needed = (
         later_opset(operator.name, [name for name, _ in call.keywords], len(call.arguments), opset)

@@ -78,6 +78,12 @@ def test_a_convolution_keeps_its_activation(given: str, library: Library, tmp_pa
     assert "slower than the unfused graph on CUDAExecutionProvider" in result.skipped[0].reason
 
 
+def test_packing_the_standards_attention_says_what_it_assumes(library: Library) -> None:
+    """Its kernel gives 0 for a row of the mask that is the lowest finite number; com.microsoft's gives the mean."""
+    assert library.get("packed-attention-operator").assumes == {"visible"}
+    assert not library.get("packed-attention").assumes
+
+
 @pytest.mark.parametrize(
     ("also", "masked"), [("", "m = Identity(u)"), (", float[b, 1, s, s] mask", "m = Add(u, mask)")], ids=["plain", "masked"]
 )
