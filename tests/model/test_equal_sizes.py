@@ -45,8 +45,9 @@ def test_sizes_that_may_differ_stay(body: str, inputs: str) -> None:
 
 
 def test_an_output_keeps_its_own_value() -> None:
-    body = "e = Exp(x) s = Shape(x) n = Gather(s, one) t = Shape(e) y = Gather(t, one) z = Range(zero, n, step)"
-    model = parsed(body, "float[N, S, 6] x", "int64 y, int64[S] z", NUMBERS)
+    body = """e = Exp(x) s = Shape(x) n = Gather(s, one) t = Shape(e) y = Gather(t, one)
+      z = Range(zero, y, step) u = Range(zero, n, step)"""
+    model = parsed(body, "float[N, S, 6] x", "int64 y, int64[S] z, int64[S] u", NUMBERS)
     _, written = simplified(model)
     x = np.ones((2, 5, 6), np.float32)
     assert [int(run(written, {"x": x})[0]), len(run(written, {"x": x})[1])] == [5, 5]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 
 from onnx_subgraph.language.library import Library, load_patterns
@@ -76,6 +77,27 @@ def test_a_convolution_keeps_its_activation(given: str, library: Library, tmp_pa
     result, _ = fused(CONVOLUTION.format(given=given), tmp_path, library)
     assert not result.rewrites and [s.pattern for s in result.skipped] == ["conv-activation"]
     assert "slower than the unfused graph on CUDAExecutionProvider" in result.skipped[0].reason
+
+
+@pytest.mark.parametrize("low", [-np.inf, -1e4])
+def test_a_row_that_the_mask_hides_is_the_same_after_packing(low: float, library: Library, tmp_path: Path) -> None:
+    """On the CPU, which has both kernels. com.microsoft's gives NaN for a row of -inf, the standard's 0."""
+    weights = ", ".join(str(i % 7 / 10 - 0.3) for i in range(8 * 48))
+    text = f"""<ir_version: 10, opset_import: ["" : 23]> g (float[b, s, 8] x, float[b, 1, s, s] m) => (float[b, s, 16] y)
+      <float[8, 48] w = {{{weights}}}, int64[3] p = {{16, 16, 16}}> {{ z = MatMul(x, w) q, k, v = Split <axis = -1> (z, p)
+      y = Attention <q_num_heads = 4, kv_num_heads = 4> (q, k, v, m) }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    options = Options(prefer="fusion", only=("packed-attention-operator",))
+    result = fuse(tmp_path / "m.onnx", tmp_path / "f.onnx", library, options)
+    assert result.operators_after["com.microsoft.Attention"] == 1 and result.verdict.verdict == "equivalent"
+    mask = np.zeros((1, 1, 3, 3), np.float32)
+    mask[0, 0, 1] = low
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 8)).astype(np.float32), "m": mask}
+    before, after = (
+        onnxruntime.InferenceSession(tmp_path / name, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for name in ("m.onnx", "f.onnx")
+    )
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
 
 
 def test_packing_the_standards_attention_says_what_it_assumes(library: Library) -> None:
