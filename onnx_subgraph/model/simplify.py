@@ -22,6 +22,7 @@ from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape, values
 from onnx_subgraph.model.surgery import remove, replace, store, sweep
+from onnx_subgraph.model.uniform import element
 from onnx_subgraph.operators.elementwise import REARRANGING
 
 LARGEST = 1024
@@ -161,17 +162,17 @@ class _Pass:
     # Values
 
     def _operand_of_where(self, value: ir.Value) -> ir.Value | None:
-        """The operand that a Where gives for every element, because its condition is constant; None for other values.
+        """The operand that a Where gives everywhere, because its condition is one number; None for other values.
 
         The matcher does not look through such a node: bodies of standard operators have it, and are found with it.
         """
         node = value.producer()
         if node is None or node.op_type != "Where" or node.domain or node.inputs[0] is None:
             return None
-        condition = self._constants.array(node.inputs[0])
-        if condition is None or not condition.size or condition.any() != condition.all():
+        condition = element(self._constants, node.inputs[0])
+        if condition is None:
             return None
-        source = node.inputs[1 if condition.all() else 2]
+        source = node.inputs[1 if condition else 2]
         return source if source is not None and source.dtype == value.dtype and same_shape(source, value) else None
 
     def _compute(self, node: ir.Node) -> bool:

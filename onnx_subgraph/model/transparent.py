@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.shapes import same_shape
-
-
-class Constants(Protocol):
-    """What the rules ask of the constants of a model."""
-
-    def array(self, value: ir.Value) -> np.ndarray | None:
-        """The elements of a constant."""
-        ...
-
-    def scalar(self, value: ir.Value) -> float | int | bool | None:
-        """The element of a constant that has exactly one."""
-        ...
-
-    def opset(self, node: ir.Node) -> int:
-        """The opset of the default domain for a node."""
-        ...
+from onnx_subgraph.model.uniform import Constants, element
 
 
 def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
@@ -34,6 +18,8 @@ def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
         return None
     if node.op_type in _NEUTRAL and len(node.inputs) == 2:
         return _without_neutral(constants, node, value)
+    if node.op_type in _OF_MASKS and len(node.inputs) == 2:
+        return _without_mask(constants, node, value)
     rule, source = TRANSPARENT.get(node.op_type), node.inputs[0]
     if rule is None or source is None or value is not node.outputs[0] or value is source:
         return None
@@ -49,6 +35,31 @@ def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir
         if constants.scalar(other) == _NEUTRAL[node.op_type] and (_adds_no_axis(other, source) or same_shape(source, value)):
             return source
     return None
+
+
+def _without_mask(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Value | None:
+    """The other operand of an operator of `_OF_MASKS`, if one hides nothing and gives the result no axis that is needed."""
+    if node.op_type == "Add" and (value.is_graph_output() or not all(use.node.op_type in _SIGNLESS for use in value.uses())):
+        return None
+    first, second = node.inputs
+    for source, other in ((first, second), (second, first)):
+        if source is None or source is other or source.dtype != value.dtype:
+            continue
+        if same_shape(source, value) or (node.op_type != "Add" and _only_chooses(value)):
+            number = element(constants, other)
+            if number is not None and number == _OF_MASKS[node.op_type]:
+                return source
+    return None
+
+
+def _only_chooses(value: ir.Value) -> bool:
+    """Whether a value is only the condition of Wheres whose results have the shape of one of their other operands."""
+    if value.is_graph_output():
+        return False
+    for use in value.uses():
+        if use.node.op_type != "Where" or use.idx or not any(same_shape(one, use.node.outputs[0]) for one in use.node.inputs[1:]):
+            return False
+    return True
 
 
 def _adds_no_axis(one: ir.Value, source: ir.Value) -> bool:
@@ -134,5 +145,9 @@ TRANSPARENT: dict[str, _Rule] = {
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0, "Max": -np.inf, "Min": np.inf}
 """Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
 _COMMUTATIVE = frozenset(("Mul", "Max", "Min"))
-PASSING = frozenset((*TRANSPARENT, *_NEUTRAL))
+_OF_MASKS = {"And": True, "Or": False, "Add": 0}
+"""Operators that join masks, or a mask and scores, and what an operand is everywhere that hides nothing."""
+_SIGNLESS = frozenset(("Softmax", "LogSoftmax", "Exp", "Sigmoid", "IsNaN"))
+"""Operators that give the same, bit by bit, for -0 and 0. Only before them a sum with zero may be left out."""
+PASSING = frozenset((*TRANSPARENT, *_NEUTRAL, *_OF_MASKS))
 """The operators whose nodes may pass an input on."""

@@ -1,0 +1,82 @@
+"""Values whose elements are all one number, whatever their shape is: a mask that hides nothing.
+
+Exporters write one where a network has no mask: a constant True, expanded to the batch, chooses 0 over -inf for every score.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.folding import fold
+from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
+
+_MOST_STEPS = 16
+"""Nodes that are followed from a value; real masks need five."""
+_LARGEST = 1 << 20
+"""Constants up to this size in bytes are searched."""
+_SPREADING = REARRANGING | {"Expand", "Tile", "Slice", "Gather", "Identity"}
+"""Operators that give elements of their first operand and no others."""
+
+
+class Constants(Protocol):
+    """What analyses of single nodes ask of the constants of a model."""
+
+    def is_constant(self, value: ir.Value) -> bool:
+        """Whether the value is the same in every run."""
+        ...
+
+    def array(self, value: ir.Value) -> np.ndarray | None:
+        """The elements of a constant."""
+        ...
+
+    def scalar(self, value: ir.Value) -> float | int | bool | None:
+        """The element of a constant that has exactly one."""
+        ...
+
+    def opset(self, node: ir.Node) -> int:
+        """The opset of the default domain for a node."""
+        ...
+
+
+def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> np.ndarray | None:
+    """The number, without axes, that every element of a value is in every run. None if they differ, or if it is not known."""
+    if value is None or not steps:
+        return None
+    if constants.is_constant(value) and not _is_large(value):
+        array = constants.array(value)
+        if array is not None:
+            return _only(array)
+    node = value.producer()
+    if node is None or node.domain or value is not node.outputs[0]:
+        return None
+    if node.op_type == "ConstantOfShape":
+        given = node.attributes.get("value")
+        return np.zeros((), np.float32) if given is None else None if given.is_ref() else _only(given.as_tensor().numpy())
+    if node.op_type in _SPREADING:
+        return element(constants, node.inputs[0], steps - 1)
+    if node.op_type == "Where":
+        condition = element(constants, node.inputs[0], steps - 1)
+        return None if condition is None else element(constants, node.inputs[1 if condition else 2], steps - 1)
+    if not is_elementwise(node.op_type):
+        return None
+    operands = []
+    for operand in node.inputs:
+        number = element(constants, operand, steps - 1)
+        if number is None:
+            return None
+        operands.append(number)
+    results = fold(node, operands, constants.opset(node))
+    return _only(np.asarray(results[0])) if results else None
+
+
+def _is_large(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.nbytes > _LARGEST
+
+
+def _only(array: np.ndarray) -> np.ndarray | None:
+    """The number that all elements of an array are, bit by bit."""
+    flat = array.reshape(-1)
+    return flat[0:1].reshape(()) if flat.size and flat.tobytes() == flat[:1].tobytes() * flat.size else None

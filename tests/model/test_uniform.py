@@ -1,0 +1,107 @@
+"""A mask that hides nothing disappears, whatever its shape is; a mask that hides something, or only might, stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnx_subgraph import Options, fuse, load_patterns
+from tests.model.test_simplify import operators, parsed, run, simplified
+
+INPUTS = "float[N, 4, 6] x, bool[N, 4, 6] c"
+WEIGHTS = """bool[1, 1, 1] yes = {1}, bool[1, 4, 1] all = {1, 1, 1, 1}, bool[1, 4, 1] some = {1, 1, 0, 1}, float no = {0},
+  float[1] low = {-1e9}, int64[2] inner = {4, 6}, int64[1] first = {0}, float[1, 4, 1] zeros = {0, 0, 0, 0}"""
+SIZE = "s = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(s, inner)\n"
+SUM = "e = Expand(all, t) m = Where(e, no, low) a = Add(x, m)\n"
+WITHOUT_EFFECT = {
+    "chosen by True everywhere": ("e = Expand(yes, t) w = Where(e, x, low) y = Relu(w)", {"Relu": 1}),
+    "chosen by four times True": ("e = Expand(all, t) w = Where(e, x, low) y = Relu(w)", {"Relu": 1}),
+    "chosen by what is not False": ("e = Expand(yes, t) f = Not(e) g = Not(f) w = Where(g, x, low) y = Relu(w)", {"Relu": 1}),
+    "added before Softmax": (SUM + "y = Softmax(a)", {"Softmax": 1}),
+    "added the other way": ("e = Expand(all, t) m = Where(e, no, low) a = Add(m, x) y = Softmax(a)", {"Softmax": 1}),
+    "stored zeros before Softmax": ("a = Add(x, zeros) y = Softmax(a)", {"Softmax": 1}),
+    "joined with a mask": ("e = Expand(yes, t) a = And(c, e) y = Where(a, x, low)", {"Where": 1}),
+    "one of two masks": ("e = Expand(yes, t) f = Not(e) a = Or(f, c) y = Where(a, x, low)", {"Where": 1}),
+    "larger than the mask, in a Where": (
+        "f = Gather(c, first) e = Expand(yes, t) a = And(f, e) y = Where(a, x, low)",
+        {"Where": 1, "Gather": 1},
+    ),
+    "made by ConstantOfShape": ("e = ConstantOfShape<value = bool[1] {1}>(t) w = Where(e, x, low) y = Relu(w)", {"Relu": 1}),
+    "zeros made by ConstantOfShape": ("e = ConstantOfShape(t) a = Add(x, e) y = Softmax(a)", {"Softmax": 1}),
+}
+OF_EFFECT = {
+    "not everywhere": "e = Expand(some, t) y = Where(e, x, low)",
+    "a mask of the input": "y = Where(c, x, low)",
+    "a sum whose sign of zero is read": SUM + "y = Reciprocal(a)",
+    "a sum that is read twice": SUM + "b = Softmax(a) d = Reciprocal(a) y = Add(b, d)",
+    "-1e9 everywhere": "e = Expand(all, t) m = Where(e, low, no) a = Add(x, m) y = Softmax(a)",
+    "False joined to a mask": "e = Expand(yes, t) f = Not(e) a = And(c, f) y = Where(a, x, low)",
+    "True as one of two masks": "e = Expand(yes, t) a = Or(c, e) b = Not(a) y = Where(b, x, low)",
+    "it gives the result its shape": "f = Gather(c, first) e = Expand(yes, t) a = And(f, e) y = Where(a, low, no)",
+    "the shape is read": "f = Gather(c, first) e = Expand(yes, t) a = And(f, e) g = Cast<to = 1>(a) y = Add(g, no)",
+    "chosen from fewer": "f = Gather(x, first) e = Expand(yes, t) y = Where(e, f, low)",
+    "another number of axes": "e = Expand(yes, t) f = Unsqueeze(e, first) g = Where(f, x, low) y = Squeeze(g, first)",
+}
+
+
+def of(body: str) -> onnx.ModelProto:
+    return parsed(SIZE + body, INPUTS, weights=WEIGHTS)
+
+
+def feeds() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 4, 6)).astype(np.float32)
+    x[:, :, :2] = [0.0, -0.0]
+    return {"x": x, "c": rng.random((3, 4, 6)) < 0.5}
+
+
+@pytest.mark.parametrize(("body", "left"), WITHOUT_EFFECT.values(), ids=WITHOUT_EFFECT)
+def test_what_is_the_same_everywhere_and_hides_nothing_is_removed(body: str, left: dict[str, int]) -> None:
+    model = of(body)
+    found, written = simplified(model)
+    assert found.passed or found.computed
+    assert {k: n for k, n in operators(written).items() if k not in ("Shape", "Concat")} == left
+    assert np.array_equal(run(written, feeds())[0], run(model, feeds())[0])
+
+
+@pytest.mark.parametrize("body", OF_EFFECT.values(), ids=OF_EFFECT)
+def test_what_changes_something_stays(body: str) -> None:
+    model = of(body)
+    _, written = simplified(model)
+    kept = {"Where", "Add", "And", "Or"}
+    assert {k: n for k, n in operators(written).items() if k in kept} == {k: n for k, n in operators(model).items() if k in kept}
+    assert np.array_equal(run(written, feeds())[0], run(model, feeds())[0])
+
+
+ATTENTION = """<ir_version: 9, opset_import: ["" : 20]>
+g (float[N, 8, 32] x, float[32, 32] q, float[32, 32] k, float[32, 32] v) => (float[N, 8, 32] y)
+<float no = {0}, float scale = {0.35}, int64[4] heads = {0, 0, 4, 8}, int64[3] joined = {0, 0, 32}, int64[2] inner = {8, 8},
+ int64[1] one = {1}> {
+  n = Shape<start = 0, end = 1>(x) size = Concat<axis = 0>(n, one, inner) keep = Expand(rows, size)
+  qx = MatMul(x, q) qr = Reshape(qx, heads) qt = Transpose<perm = [0, 2, 1, 3]>(qr)
+  kx = MatMul(x, k) kr = Reshape(kx, heads) kt = Transpose<perm = [0, 2, 3, 1]>(kr)
+  vx = MatMul(x, v) vr = Reshape(vx, heads) vt = Transpose<perm = [0, 2, 1, 3]>(vr)
+  p = MatMul(qt, kt) s = Mul(p, scale) m = Where(keep, no, low) b = Add(s, m) w = Softmax<axis = -1>(b)
+  nan = IsNaN(w) sure = Where(nan, no, w) o = MatMul(sure, vt) t = Transpose<perm = [0, 2, 1, 3]>(o) y = Reshape(t, joined)
+}"""
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("target", ["onnxruntime", "function"])
+def test_attention_whose_mask_hides_nothing_has_no_mask_and_no_guard(masked: bool, target: str, tmp_path: Path) -> None:
+    """As torch exports a network of images: no row is empty, so nothing guards against NaN."""
+    model = onnx.parser.parse_model(ATTENTION)
+    rows = np.array([True] * 7 + [not masked]).reshape(1, 1, 8, 1)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(rows, "rows"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(-np.inf, np.float32), "low"))
+    path, output = tmp_path / "model.onnx", tmp_path / "fused.onnx"
+    onnx.save(model, path)
+    assert fuse(path, output, load_patterns(), Options(target=target)).verdict.verdict == "equivalent"
+    written = onnx.load(output)
+    (attention,) = [node for node in written.graph.node if node.op_type == "Attention"]
+    assert any(attention.input[3:]) == masked
+    assert any(a.name == "guarded" for a in attention.attribute) == (masked and target == "function")
+    assert ("Expand" in operators(written)) == masked
