@@ -7,14 +7,15 @@
 
 All four run in turn in one process. Each runs in onnxruntime with all optimisations and the same number of threads, on feeds that
 verification draws. With one thread the time is processor time, which other processes do not change. On a GPU the feeds and the
-outputs stay in its memory. The other tools need packages that the project does not depend on: `pip install onnxscript torch`.
-Without them their columns are empty.
+outputs stay in its memory; there, `--jobs` loads several models at once and still times one at a time. The other tools need
+packages that the project does not depend on: `pip install onnxscript torch`. Without them their columns are empty.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import fnmatch
 import json
 import logging
@@ -23,7 +24,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,8 @@ def measure(task: Task) -> Row:
             sessions[name] = candidate
         # the profile of a device has the times of launches, not of products
         products = seconds_of_products(original, feeds, task.threads) if task.provider == CPU else 0.0
-        times = seconds_of_runs(sessions, feeds, task.budget, task.threads)
+        with one_at_a_time():
+            times = seconds_of_runs(sessions, feeds, task.budget, task.threads)
     return Row(
         name=task.name,
         transformer=bool(task.entry.get("transformer", True)),
@@ -123,6 +125,14 @@ def measure(task: Task) -> Row:
         threads=task.threads,
         sizes=", ".join(f"{name} {size}" for name, size in task.dims.items()),
     )
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Within the block no other process of this benchmark times a model."""
+    with (Path(tempfile.gettempdir()) / "onnx-subgraph-latency.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _made(name: str, original: Path, folder: Path, task: Task) -> Path:
@@ -254,6 +264,7 @@ def main() -> None:
     )
     arguments.add_argument("--budget", type=float, default=20, help="seconds of timing for one model")
     arguments.add_argument("--limit", type=float, default=900, help="seconds for one model, everything included")
+    arguments.add_argument("--jobs", type=int, default=1, help="models made or loaded at a time; one is timed at a time")
     arguments.add_argument("--threads", type=int, default=CORES)
     arguments.add_argument("--provider", default=CPU, choices=[CPU, *devices.DEVICES], help="an execution provider")
     arguments.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed; needs some 15 GB")
@@ -265,10 +276,10 @@ def main() -> None:
     kept = {p.stem: Row.read(p) for p in sorted(given.rows.glob("*.json"))} if given.rows else {}
     waiting = [task for task in tasks(given) if task.kept not in kept]
     if given.make:
-        for outcome in workers.run(make, waiting, limit=given.limit, fresh=True):
+        for outcome in workers.run(make, waiting, jobs=given.jobs, limit=given.limit, fresh=True):
             print(outcome.task.name, outcome.failure.strip()[-200:], flush=True)
         return
-    for outcome in workers.run(measure, waiting, limit=given.limit, fresh=True):
+    for outcome in workers.run(measure, waiting, jobs=given.jobs, limit=given.limit, fresh=True):
         name = outcome.task.kept
         row = outcome.result or Row(name, True, math.nan, 0.0, {}, {"ours": outcome.failure.strip().splitlines()[-1]})
         kept[name] = row

@@ -1,0 +1,110 @@
+"""Integers that count along axes: what Range gives, with further axes, sums, and products with sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.asked import Constants
+from onnx_subgraph.model.dimension_names import Dim
+from onnx_subgraph.model.shapes import SHAPE_DATA, dims, same_dim
+from onnx_subgraph.operators.elementwise import REARRANGING
+
+_INTEGERS = frozenset((ir.DataType.INT32, ir.DataType.INT64))
+_MOST_STEPS = 16
+"""Nodes that are followed from a value; real indices need six."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """How integers grow along an axis. by: from one to the next. source: what has them without the other axes, if it is known."""
+
+    by: Dim
+    source: ir.Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Integers that are `start` plus a stride for each step along some axes.
+
+    shape: of the integers. strides: axis → its stride; along other axes they are all the same.
+    """
+
+    start: int
+    shape: tuple[Dim, ...]
+    strides: dict[int, Stride]
+
+
+def count(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> Count | None:
+    """How integers count along their axes; None if they do not, or if that is not known."""
+    shape = dims(value)
+    if value is None or shape is None or value.dtype not in _INTEGERS or not steps:
+        return None
+    number = _number(constants, value)
+    if isinstance(number, int):
+        return Count(number, shape, {})
+    node = value.producer()
+    if node is None or node.domain:
+        return None
+    parts = [count(constants, operand, steps - 1) for operand in node.inputs[: 2 if node.op_type in ("Add", "Mul") else 1]]
+    if node.op_type == "Range":
+        start, step = (None if v is None else constants.scalar(v) for v in (node.inputs[0], node.inputs[2]))
+        return Count(start, shape, {0: Stride(step, value)}) if isinstance(start, int) and isinstance(step, int) else None
+    first = parts[0] if parts else None
+    if node.op_type == "Mul":
+        return _product(constants, node, parts, shape)
+    if first is None:
+        return None
+    if node.op_type in ("Cast", "Identity"):
+        return first
+    if node.op_type in REARRANGING and node.op_type != "Transpose":
+        return _rearranged(first, shape)
+    strides = _behind(first, shape)
+    if node.op_type == "Expand":
+        return None if strides is None else Count(first.start, shape, strides)
+    second = parts[1] if len(parts) == 2 else None
+    more = None if second is None or node.op_type != "Add" else _behind(second, shape)
+    if strides is None or second is None or more is None or strides.keys() & more.keys():
+        return None
+    return Count(first.start + second.start, shape, strides | more)
+
+
+def _product(constants: Constants, node: ir.Node, parts: Sequence[Count | None], shape: tuple[Dim, ...]) -> Count | None:
+    """The product of what counts by ones from 0 along one axis, and a number."""
+    for counting, factor in zip(parts, reversed(node.inputs), strict=True):
+        size = _number(constants, factor)
+        if counting is not None and size is not None and not counting.start and [s.by for s in counting.strides.values()] == [1]:
+            axes = _behind(counting, shape)
+            return None if axes is None else Count(0, shape, {axis: Stride(size) for axis in axes})
+    return None
+
+
+def _number(constants: Constants, value: ir.Value | None) -> Dim | None:
+    """The only element of integers, as a number or as a size; None for others."""
+    if value is None or value.shape is None or not all(dim == 1 for dim in value.shape):
+        return None
+    data = value.meta.get(SHAPE_DATA)
+    if data is not None and len(data) == 1:
+        return data[0]  # type: ignore[no-any-return]
+    number = constants.scalar(value)
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
+
+
+def _rearranged(counted: Count, shape: tuple[Dim, ...]) -> Count | None:
+    """The same integers with other axes of size 1."""
+    before = [axis for axis, dim in enumerate(counted.shape) if not same_dim(dim, 1)]
+    after = [axis for axis, dim in enumerate(shape) if not same_dim(dim, 1)]
+    if len(before) != len(after) or not all(same_dim(counted.shape[a], shape[b]) for a, b in zip(before, after, strict=True)):
+        return None
+    places = dict(zip(before, after, strict=True))
+    return Count(counted.start, shape, {places[axis]: stride for axis, stride in counted.strides.items() if axis in places})
+
+
+def _behind(counted: Count, shape: tuple[Dim, ...]) -> dict[int, Stride] | None:
+    """The strides after broadcasting to a shape; None if an axis along which they count may change its size."""
+    more = len(shape) - len(counted.shape)
+    if more < 0 or not all(same_dim(counted.shape[axis], shape[axis + more]) for axis in counted.strides):
+        return None
+    return {axis + more: stride for axis, stride in counted.strides.items()}
