@@ -12,9 +12,9 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import REARRANGING
+from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.nested import has_bodies
 from onnx_subgraph.model.transparent import passed_on
-from onnx_subgraph.model.uniform import Constants
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
 PASSING_ON = REARRANGING | {"Identity", "Dropout", "Cast", "Constant"}

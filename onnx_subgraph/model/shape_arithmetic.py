@@ -75,7 +75,10 @@ def after_where(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def after_div(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Divide dimensions by numbers. Rounding towards zero equals rounding down, because dimensions are never negative."""
+    """Divide dimensions by numbers, or by a factor of theirs.
+
+    Rounding towards zero equals rounding down, because dimensions are never negative. Division by 0 fails in a run.
+    """
     after_broadcasting(context, node)
     if node.outputs[0].dtype not in (ir.DataType.INT64, ir.DataType.INT32):
         return
@@ -86,10 +89,13 @@ def after_div(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _quotient(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
-    expression = expression_of(a)
-    if expression is None or not isinstance(b, int) or b <= 0 or not never_negative(context, a):
+    expression, factor = expression_of(a), expression_of(b)
+    if expression is None or factor is None or factor == 0:
         return None
-    return dim_of(sympy.floor(expression / b))
+    if not isinstance(b, int):
+        exact = sympy.cancel(expression / factor)
+        return dim_of(exact) if exact.is_integer else None
+    return dim_of(sympy.floor(expression / b)) if b > 0 and never_negative(context, a) else None
 
 
 def after_constant_of_shape(context: ShapeInferenceContext, node: ir.Node) -> None:

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.equal_sizes import read_once
+from onnx_subgraph.model.gathers import unsqueezed
 from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.nested import within
@@ -29,6 +30,8 @@ LARGEST = 1024
 """A constant up to this size in bytes may be larger than the operands it is computed from."""
 _MOST_PASSES = 8
 """A removed If or a known shape allows more to be simplified; real models need three passes."""
+_AXES_AS_INPUT = 13
+"""The first opset in which Unsqueeze has its axes as an input."""
 _EXACT = ("i", "u", "b")
 """Kinds of elements whose arithmetic does not round."""
 _MOVING = frozenset(
@@ -110,7 +113,7 @@ class _Pass:
         return self._counts
 
     def _simplify(self, node: ir.Node) -> None:
-        if node.op_type == "Constant" or self._compute(node):
+        if node.op_type == "Constant" or self._compute(node) or self._unsqueeze(node):
             return
         for output in node.outputs:
             source = self._constants.see_through(self._operand_of_where(output) or output)
@@ -189,6 +192,30 @@ class _Pass:
         self._produced.update(store(output, array) for output, array in zip(wanted, arrays, strict=True) if array is not None)
         remove(node)
         self._counts["computed"] += 1
+        return True
+
+    def _unsqueeze(self, node: ir.Node) -> bool:
+        """Replace a gather of all elements, or Reshapes, by an Unsqueeze. Returns whether it did."""
+        found = unsqueezed(self._constants, node) if node.graph is self._model.graph else None
+        if found is None:
+            return False
+        result, name, nodes = node.outputs[0], node.name or node.outputs[0].name, list[ir.Node]()
+        source = found.source
+        if found.columns is not None:
+            nodes.append(ir.Node("", "Gather", [source, found.columns], [ir.AttrInt64("axis", 1)], name=f"{name}_columns"))
+            source = nodes[0].outputs[0]
+            source.name = f"{result.name}__columns"
+        if self._constants.opset(node) < _AXES_AS_INPUT:
+            nodes.append(ir.Node("", "Unsqueeze", [source], [ir.AttrInt64s("axes", found.axes)], name=f"{name}_axes"))
+        else:
+            nodes.append(ir.Node("", "Constant", [], [ir.AttrInt64s("value_ints", found.axes)], name=f"{name}_list"))
+            nodes[-1].outputs[0].name = f"{result.name}__axes"
+            nodes.append(ir.Node("", "Unsqueeze", [source, nodes[-1].outputs[0]], name=f"{name}_axes"))
+        _graph(node).insert_before(node, nodes)
+        self._produced.update(nodes)
+        replace(result, nodes[-1].outputs[0])
+        remove(node)
+        self._counts["passed"] += 1
         return True
 
     def _bypass(self, node: ir.Node, output: ir.Value, source: ir.Value) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.shapes import same_shape
-from onnx_subgraph.model.uniform import Constants, element
+from onnx_subgraph.model.uniform import element
 
 
 def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:

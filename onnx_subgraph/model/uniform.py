@@ -5,11 +5,11 @@ Exporters write one where a network has no mask: a constant True, expanded to th
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.asked import Constants
+from onnx_subgraph.model.counting import count
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
 
@@ -19,26 +19,6 @@ _LARGEST = 1 << 20
 """Constants up to this size in bytes are searched."""
 _SPREADING = REARRANGING | {"Expand", "Tile", "Slice", "Gather", "Identity"}
 """Operators that give elements of their first operand and no others."""
-
-
-class Constants(Protocol):
-    """What analyses of single nodes ask of the constants of a model."""
-
-    def is_constant(self, value: ir.Value) -> bool:
-        """Whether the value is the same in every run."""
-        ...
-
-    def array(self, value: ir.Value) -> np.ndarray | None:
-        """The elements of a constant."""
-        ...
-
-    def scalar(self, value: ir.Value) -> float | int | bool | None:
-        """The element of a constant that has exactly one."""
-        ...
-
-    def opset(self, node: ir.Node) -> int:
-        """The opset of the default domain for a node."""
-        ...
 
 
 def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> np.ndarray | None:
@@ -60,6 +40,8 @@ def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STE
     if node.op_type == "Where":
         condition = element(constants, node.inputs[0], steps - 1)
         return None if condition is None else element(constants, node.inputs[1 if condition else 2], steps - 1)
+    if node.op_type == "GreaterOrEqual" and _is_never_less(constants, node, steps):
+        return np.array(True)
     if not is_elementwise(node.op_type):
         return None
     operands = []
@@ -70,6 +52,14 @@ def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STE
         operands.append(number)
     results = fold(node, operands, constants.opset(node))
     return _only(np.asarray(results[0])) if results else None
+
+
+def _is_never_less(constants: Constants, node: ir.Node, steps: int) -> bool:
+    """Whether the first operand counts up from the second one, a number, or from more."""
+    counted, bound = count(constants, node.inputs[0]), element(constants, node.inputs[1], steps - 1)
+    if counted is None or bound is None or not all(isinstance(s.by, int) and s.by >= 0 for s in counted.strides.values()):
+        return False
+    return bool(counted.start >= bound)
 
 
 def _is_large(value: ir.Value) -> bool:
