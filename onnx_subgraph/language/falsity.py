@@ -116,7 +116,7 @@ def _is_word(part: ast.expr) -> bool:
 def _shown(value: Any) -> str:
     if value is None:
         return "is absent"
-    if hasattr(value, "is_constant") and not isinstance(value, (int, float, str, tuple)):
+    if hasattr(value, "rank"):
         return "is there"
     return f"is {_text(value)}"
 

@@ -18,7 +18,7 @@ from onnx_subgraph.language.operator import CanonicalOperator, Definitions, Lowe
 from onnx_subgraph.language.pattern import WRITTEN
 from onnx_subgraph.language.reading import check_keys, each_sentence, read_summary, required
 from onnx_subgraph.language.recipe import recipe_axes, recipe_mistake
-from onnx_subgraph.language.requirement import Requirement
+from onnx_subgraph.language.requirement import PROVIDERS, Requirement
 from onnx_subgraph.language.sentence import free_names, place_of, read_conjuncts, read_definitions
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text_of
 from onnx_subgraph.language.syntax import read_block
@@ -197,7 +197,7 @@ def _check(operator: CanonicalOperator) -> None:
     for lowering in (one for several in operator.lowerings.values() for one in several):
         for sentence in lowering.where.sentences:
             for used in free_names(sentence):
-                if used not in (*operator.inputs, *attributes):
+                if used not in (*operator.inputs, *attributes, PROVIDERS):
                     hint = spelling.hint(used, (*operator.inputs, *attributes))
                     raise PatternError(f"`{used}` is not an argument", span=place_of(sentence, used), hint=hint)
     for block in (operator.definition, *(one.block for lowerings in operator.lowerings.values() for one in lowerings)):

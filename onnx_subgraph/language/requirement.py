@@ -10,6 +10,9 @@ from functools import cache
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.vocabulary import is_word
 
+PROVIDERS = "providers"
+"""The name, in these sentences, of the list of execution providers that the model is for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -42,7 +45,8 @@ NOTHING = Requirement()
 @cache
 def _names(sentences: tuple[Expression, ...]) -> frozenset[str]:
     nodes = (node for sentence in sentences for node in ast.walk(sentence.tree))
-    return frozenset(node.id for node in nodes if isinstance(node, ast.Name) and not is_word(node.id))
+    names = frozenset(node.id for node in nodes if isinstance(node, ast.Name) and not is_word(node.id))
+    return names - {PROVIDERS}
 
 
 @cache

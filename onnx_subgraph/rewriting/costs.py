@@ -30,6 +30,8 @@ OTHER_KIND = 64.0
 
 Nodes that differ in two of these are too different: an Attention with a cache says nothing about one without.
 """
+OTHER_RANK = 8.0
+"""Distance for each operand that has another number of axes, as keys in heads have; in doublings of a size."""
 
 Sizes = tuple[int | None, ...]
 """A shape; None for a size that is known only at run time."""
@@ -248,6 +250,7 @@ def _distance(site: Signature, measured: Signature) -> float:
             total += OTHER_KIND
         elif here is not None and there is not None:
             total += sum(_doublings(m, n) for m, n in zip(reversed(here), reversed(there), strict=False))
+            total += OTHER_RANK * (len(here) != len(there))
     return total
 
 

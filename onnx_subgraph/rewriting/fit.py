@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from onnx_subgraph.facts import TypeFacts
 from onnx_subgraph.language import falsity
-from onnx_subgraph.language.requirement import Requirement
+from onnx_subgraph.language.requirement import PROVIDERS, Requirement
 from onnx_subgraph.language.sentence import UnknownFact, UnknownSize, asks_presence, evaluate
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.refused import Refused, Unfit
 
 
-def check_fit(requires: Requirement, emitter: Emitter) -> None:
-    """Refuse a replacement that `emitter` is about to emit, if a sentence that it requires is false or unknown in this match."""
+def check_fit(requires: Requirement, emitter: Emitter, providers: Sequence[str]) -> None:
+    """Refuse a replacement that `emitter` is about to emit, if a sentence that it requires is false or unknown in this match.
+
+    providers: the names of the execution providers that the result is for.
+    """
 
     def names(name: str) -> object:
+        if name == PROVIDERS:
+            return tuple(providers)
         operand = emitter.operand_of(requires.prefix + name)
         return TypeFacts(operand) if isinstance(operand, ir.Value) else operand
 

@@ -87,6 +87,7 @@ def call(
     definitions: Definitions,
     check_loads: Check,
     check_instead: Check | None = None,
+    providers: Sequence[str] = (),
 ) -> None:
     """Write the fused node into `fragment`, with its definition: an equal one of `definitions`, or a new one.
 
@@ -94,13 +95,14 @@ def call(
     that the match does not have.
     check_instead: set where the node is written for our kernel, which also accepts other layouts of the operands. onnxruntime's
     lowering of the operator then becomes the body instead of the definition, unless check_instead raises Refused.
+    providers: the names of the execution providers that the lowering must fit.
     Raises Refused where the match has no canonical form.
     """
     names = provided_names(match)
     if not names:
         raise Refused("the match has no named result")
     if match.pattern.raised is not None:
-        _call_raised(match, match.pattern.raised, fragment, lookup, definitions, check_loads, check_instead)
+        _call_raised(match, match.pattern.raised, fragment, lookup, definitions, check_loads, check_instead, providers)
         return
     opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
     inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
@@ -132,6 +134,7 @@ def _call_raised(
     definitions: Definitions,
     check_loads: Check,
     check_instead: Check | None,
+    providers: Sequence[str],
 ) -> None:
     """Write what a formula raises to: the pattern's own lines, and the call of the canonical operator with its definition."""
     names, operator = provided_names(match), raised.operator
@@ -162,7 +165,7 @@ def _call_raised(
             known = {**statics, **opaque}
             inside = Emitter(inner, known, {}, lambda n: lookup(operator.prefix + n), lambda n: n in results, precision=precision)
             inside.results.update({name: layouts.undone(inside, name, inner.stand_in(opaque[name])) for name in given_so})
-            check_fit(where, inside)
+            check_fit(where, inside, providers)
             inside.block(block)
             check_body(inner.nodes)
             inner.infer()

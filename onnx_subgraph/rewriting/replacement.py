@@ -104,6 +104,7 @@ def _fragment(
     checks.check_opsets(match.pattern, root.opset_imports)
     fragment = Fragment(_opset_imports(match, root), site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
+    providers = [p.provider for p in site.loadability]
     if match.pattern.grow is not None:
         enclosure.call(match, fragment, needed, site.outline.definitions)
         return fragment
@@ -111,11 +112,11 @@ def _fragment(
         definitions = site.outline.definitions
         loads = partial(checks.check_loads, loadability=site.loadability)
         instead = partial(checks.check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
-        function.call(match, fragment, lookup, definitions, loads, instead)
+        function.call(match, fragment, lookup, definitions, loads, instead, providers)
         return fragment
     asked = block.requires.asked
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed or n in asked)
-    emitter.block(block, partial(check_fit, block.requires))
+    emitter.block(block, lambda now: check_fit(block.requires, now, providers))
     fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
     checks.check_need(match, fragment, site.loadability)
     return fragment

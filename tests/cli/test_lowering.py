@@ -105,12 +105,19 @@ def test_the_reason_why_it_is_not_used_is_reported(run: Run, tmp_path: Path) -> 
         ("x.dtype == float32 and x.rank == 3", ""),
         ("[x.rank == 3, 'x.shape[2] % 100 == 0']", "its `where` asks for `x.shape[2] % 100 == 0`, and x.shape[2] % 100 is "),
         ("x.shape[1] == 7", "its `where` asks for `x.shape[1] == 7`, and whether x.shape[1] "),
+        ('providers == ["CPUExecutionProvider"]', ""),
+        (
+            '"CUDAExecutionProvider" in providers',
+            "asks for `'CUDAExecutionProvider' in providers`, and providers is [CPUExecutionProvider]",
+        ),
+        ('x is None or "CUDAExecutionProvider" in providers', "and x is there, providers is [CPUExecutionProvider]"),
     ],
-    ids=["true", "false", "unknown"],
+    ids=["true", "false", "unknown", "this provider", "another provider", "a value that is there"],
 )
 def test_it_is_used_where_its_sentences_are_true(where: str, reason: str, run: Run, tmp_path: Path) -> None:
     path, out = tmp_path / "some.yaml", tmp_path / "out.onnx"
-    path.write_text(f"lowers: FastGelu\nsummary: S\nonnxruntime:\n  where: {where}\n  lines: {TANH}\n", encoding="utf-8")
+    sentence = where if where.startswith("[") else f"'{where}'"
+    path.write_text(f"lowers: FastGelu\nsummary: S\nonnxruntime:\n  where: {sentence}\n  lines: {TANH}\n", encoding="utf-8")
     result = run("fuse", SAMPLE, "--patterns", path, "--only", "fast-gelu", "-o", out)
     assert result.code == 0, result.err
     assert operators_of(out)["Gelu" if not reason else "com.microsoft.FastGelu"] == 1

@@ -114,3 +114,49 @@ def test_packed_projections_go_into_attention(also: str, masked: str, library: L
     result, _ = fused(HEADS.format(also=also, masked=masked, weights=weights, biases=biases), tmp_path, library)
     assert result.operators_after["com.microsoft.Attention"] == 1
     assert "MatMul" not in result.operators_after and "Split" not in result.operators_after
+
+
+MASKED = """<ir_version: 10, opset_import: ["" : 23]>
+g (float[b, 4, s, 8] q, float[b, {groups}, s, 8] k, float[b, {groups}, s, 8] v, float[b, {masks}, s, s] mask)
+  => (float[b, s, 32] y)
+  <int64[5] more = {{1, 1, 2, 1, 1}}, int64[4] all = {{0, 4, -1, 8}}, int64[3] joined = {{0, -1, 32}}, int64[1] two = {{2}},
+   float root = {{0.35}}, float zero = {{0}}> {{
+  {shared}
+  kt = Transpose <perm = [0, 1, 3, 2]> (keys) d = MatMul(q, kt) u = Mul(d, root) m = Add(u, mask) z = Softmax <axis = -1> (m)
+  {guard} o = MatMul(p, values) t = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(t, joined) }}"""
+GUARD = "nan = IsNaN(z) p = Where(nan, zero, z)"
+REPEATED = """k5 = Unsqueeze(k, two) kx = Tile(k5, more) keys = Reshape(kx, all)
+  v5 = Unsqueeze(v, two) vx = Tile(v5, more) values = Reshape(vx, all)"""
+ALONE = "keys = Identity(k) values = Identity(v)"
+
+
+@pytest.mark.parametrize("low", [-np.inf, -3.4028234663852886e38])
+@pytest.mark.parametrize("masks", [1, 4])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_rows_that_a_mask_hides_are_those_of_the_original(
+    low: float, masks: int, groups: int, library: Library, tmp_path: Path
+) -> None:
+    """Run on the CPU. On CUDA the standard's Attention gives wrong rows where a mask hides all keys."""
+    is_infinite = np.isinf(low)
+    text = MASKED.format(
+        groups=groups,
+        masks=masks,
+        shared=REPEATED if groups == 2 else ALONE,
+        guard=GUARD if is_infinite else "p = Identity(z)",
+    )
+    result, _ = fused(text, tmp_path, library)
+    operators = result.operators_after
+    is_standard = operators["Attention"] == 1
+    assert is_standard == (is_infinite and groups == 2 and masks == 1)
+    assert is_standard or operators["com.microsoft.MultiHeadAttention"] == 1
+    assert "IsNaN" not in operators and ("ReduceMax" in operators) == is_infinite
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.normal(size=(2, n, 5, 8)).astype(np.float32) for name, n in (("q", 4), ("k", groups), ("v", groups))}
+    feeds["mask"] = np.zeros((2, masks, 5, 5), np.float32)
+    feeds["mask"][1, -1, 3:] = low  # no keys at all
+    feeds["mask"][0, :, :, 3:] = low
+    before, after = (
+        onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for path in (tmp_path / "model.onnx", tmp_path / "fused.onnx")
+    )
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
