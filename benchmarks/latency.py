@@ -290,7 +290,8 @@ def main() -> None:
     if given.write:
         name = "latency.md" if given.provider == CPU else f"latency_{devices.DEVICES[given.provider]}.md"
         where = "the CPU" if given.provider == CPU else devices.name(given.provider)
-        (HERE / name).write_text(page(list(kept.values()), onnxruntime.__version__, where), encoding="utf-8")
+        options = "" if given.provider == CPU else f" --provider {given.provider}"
+        (HERE / name).write_text(page(list(kept.values()), onnxruntime.__version__, where, options), encoding="utf-8")
     sys.exit(any("ours" in row.failures for row in kept.values()))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +20,22 @@ NOISE = 0.98
 PREFACE = """\
 # Latency
 
-Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on {where}. Each
-number is a model's speed relative to the original (2 is twice as fast): the ratio of the medians, in brackets the least and the
-most of five parts of the run. All models run in turn in onnxruntime with all its optimisations. Sizes other than the corpus's
-are those of `--dims`.
+Made by `python benchmarks/latency.py CORPUS{options} --write`
+with onnxruntime {version} on {where}.
+
+Each number is a model's speed relative to the original (2 is twice as fast): the ratio of the medians, in brackets the
+least and the most of five parts of the run. All models run in turn in onnxruntime with all its optimisations. Sizes
+other than the corpus's are those of `--dims`.
 *onnxruntime.transformers* is its `optimizer.optimize_model` with the model's type, *onnxscript* is
 `onnxscript.rewriter.ort_fusions.optimize_for_ort`. A dash is a peer that failed; the reasons are below.
 {bound}"""
 BOUND = """\
-*at most* is the original's time divided by the time of its products with weights: the speed if everything that can be fused took
-no time.
+*at most* is the original's time divided by the time of its products with weights: the speed if everything that can be
+fused took no time.
 """
 MEANS = """\
-A failure counts as the original. *At the longest* takes a model's row at a longer sequence or past. Models of images and sounds
-have one size, so their only row is taken."""
+A failure counts as the original. *At the longest* takes a model's row at a longer sequence or past. Models of images
+and sounds have one size, so their only row is taken."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,15 @@ def told(row: Row) -> str:
     return "  ".join([f"{row.name:32} {row.milliseconds:8.2f} ms", *cells, *failures])
 
 
-def page(rows: Sequence[Row], version: str, device: str) -> str:
-    """The page. device: what the models ran on. The column of the bound is left out where it was not measured."""
+def page(rows: Sequence[Row], version: str, device: str, options: str = "") -> str:
+    """The page. device: what the models ran on. options: of the command, such as ` --provider X`.
+
+    The column of the bound is left out where it was not measured.
+    """
     ordered = sorted(rows, key=lambda r: r.name)
     threads = max((r.threads for r in ordered), default=1)
     where = f"{device}, {'1 thread, in processor time' if threads == 1 else f'{threads} threads'}"
-    lines = [PREFACE.format(version=version, where=where, bound=BOUND if _is_bounded(rows) else "")]
+    lines = [PREFACE.format(options=options, version=version, where=where, bound=BOUND if _is_bounded(rows) else "")]
     groups: dict[str, list[Row]] = {}
     for row in sorted(ordered, key=lambda r: (not r.transformer, r.sizes)):
         kind = "Transformers" if row.transformer else "Others"
@@ -97,7 +103,8 @@ def page(rows: Sequence[Row], version: str, device: str) -> str:
     for title, chosen in groups.items():
         lines += [f"## {title} ({len(chosen)})", "", *_table(chosen), ""]
     lines += ["## Where we are slower than the original or, on a transformer, than the best peer", "", *_short(ordered), ""]
-    failures = list(dict.fromkeys(f"* {r.name}, {COLUMNS[c]}: {why}" for r in ordered for c, why in r.failures.items()))
+    told = dict.fromkeys(f"* {r.name}, {COLUMNS[c]}: {why}" for r in ordered for c, why in r.failures.items())
+    failures = [textwrap.fill(line, 120, subsequent_indent="  ") for line in told]
     return "\n".join([*lines, "## Failures", "", *(failures or ["None."])]) + "\n"
 
 
