@@ -130,13 +130,27 @@ REPEATED = """k5 = Unsqueeze(k, two) kx = Tile(k5, more) keys = Reshape(kx, all)
 ALONE = "keys = Identity(k) values = Identity(v)"
 
 
+def bounds(model: onnx.ModelProto) -> list[float]:
+    """The finite numbers that a model chooses masks from, or bounds them with."""
+    stored = [onnx.numpy_helper.to_array(t) for t in model.graph.initializer]
+    return [float(a) for a in stored if a.dtype == np.float32 and a.size == 1 and np.isfinite(a)]
+
+
+def test_a_mask_of_the_lowest_number_is_above_what_counts_as_no_key(library: Library, tmp_path: Path) -> None:
+    text = MASKED.format(groups=2, masks=1, shared=REPEATED, guard="p = Identity(z)")
+    text = text.replace("float[b, 1, s, s] mask", "bool[b, 1, s, s] keep").replace("m = Add(u, mask)", "m = Where(keep, u, low)")
+    result, model = fused(text.replace("float zero = {0}", "float low = {-3.4028234663852886e38}"), tmp_path, library)
+    assert result.operators_after["Attention"] == 1
+    assert -1e30 < 3 * min(bounds(model)) < -1e29, "also where three masks hide an element"
+
+
 @pytest.mark.parametrize("low", [-np.inf, -3.4028234663852886e38])
 @pytest.mark.parametrize("masks", [1, 4])
 @pytest.mark.parametrize("groups", [2, 4])
 def test_rows_that_a_mask_hides_are_those_of_the_original(
     low: float, masks: int, groups: int, library: Library, tmp_path: Path
 ) -> None:
-    """Run on the CPU. On CUDA the standard's Attention gives wrong rows where a mask hides all keys."""
+    """Run on the CPU. On CUDA the standard's Attention takes a mask of -1e30 and less for no keys, whose row is 0."""
     is_infinite = np.isinf(low)
     text = MASKED.format(
         groups=groups,
@@ -144,12 +158,13 @@ def test_rows_that_a_mask_hides_are_those_of_the_original(
         shared=REPEATED if groups == 2 else ALONE,
         guard=GUARD if is_infinite else "p = Identity(z)",
     )
-    result, _ = fused(text, tmp_path, library)
+    result, model = fused(text, tmp_path, library)
     operators = result.operators_after
     is_standard = operators["Attention"] == 1
-    assert is_standard == (is_infinite and groups == 2 and masks == 1)
+    assert is_standard == (groups == 2 and (not is_infinite or masks == 1))
     assert is_standard or operators["com.microsoft.MultiHeadAttention"] == 1
     assert "IsNaN" not in operators and ("ReduceMax" in operators) == is_infinite
+    assert not is_standard or min(bounds(model)) > -1e30
     rng = np.random.default_rng(0)
     feeds = {name: rng.normal(size=(2, n, 5, 8)).astype(np.float32) for name, n in (("q", 4), ("k", groups), ("v", groups))}
     feeds["mask"] = np.zeros((2, masks, 5, 5), np.float32)
