@@ -17,6 +17,9 @@ from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import dims, same_dim
 from onnx_subgraph.operators.elementwise import REARRANGING
 
+_AXES_AS_INPUT = 13
+"""The first opset in which Unsqueeze has its axes as an input."""
+
 
 class Unsqueezed(NamedTuple):
     """A value that gets axes of size 1. columns: indices of the columns of this matrix that are taken; None for all."""
@@ -26,12 +29,29 @@ class Unsqueezed(NamedTuple):
     columns: ir.Value | None = None
 
 
-def unsqueezed(constants: Constants, node: ir.Node) -> Unsqueezed | None:
-    """What a GatherND, Gather or Reshape gives, as an Unsqueeze; None if it gives something else.
+def as_unsqueeze(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The Unsqueeze, behind what it needs, that gives the result of a GatherND, Gather or Reshape; [] for other nodes.
 
     A Reshape to a constant shape stays: it costs no more. Shapes and elements that inference knows must follow from the inputs
     (`proved_only`).
     """
+    found = _unsqueezed(constants, node)
+    if found is None:
+        return []
+    result, name, nodes = node.outputs[0].name, node.name or node.outputs[0].name, list[ir.Node]()
+    source = found.source
+    if found.columns is not None:
+        nodes.append(ir.Node("", "Gather", [source, found.columns], [ir.AttrInt64("axis", 1)], name=f"{name}_columns"))
+        source = nodes[0].outputs[0]
+        source.name = f"{result}__columns"
+    if constants.opset(node) < _AXES_AS_INPUT:
+        return [*nodes, ir.Node("", "Unsqueeze", [source], [ir.AttrInt64s("axes", found.axes)], name=f"{name}_unsqueezed")]
+    axes = ir.Node("", "Constant", [], [ir.AttrInt64s("value_ints", found.axes)], name=f"{name}_axes")
+    axes.outputs[0].name = f"{result}__axes"
+    return [*nodes, axes, ir.Node("", "Unsqueeze", [source, axes.outputs[0]], name=f"{name}_unsqueezed")]
+
+
+def _unsqueezed(constants: Constants, node: ir.Node) -> Unsqueezed | None:
     if node.domain or len(node.inputs) != 2 or node.inputs[0] is None or node.inputs[1] is None:
         return None
     if node.op_type == "GatherND" and not node.attributes.get_int("batch_dims", 0):

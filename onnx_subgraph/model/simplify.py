@@ -15,9 +15,10 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.captured import move_captured_weights
+from onnx_subgraph.model.choices import as_where
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.equal_sizes import read_once
-from onnx_subgraph.model.gathers import unsqueezed
+from onnx_subgraph.model.gathers import as_unsqueeze
 from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.nested import within
@@ -30,8 +31,6 @@ LARGEST = 1024
 """A constant up to this size in bytes may be larger than the operands it is computed from."""
 _MOST_PASSES = 8
 """A removed If or a known shape allows more to be simplified; real models need three passes."""
-_AXES_AS_INPUT = 13
-"""The first opset in which Unsqueeze has its axes as an input."""
 _EXACT = ("i", "u", "b")
 """Kinds of elements whose arithmetic does not round."""
 _MOVING = frozenset(
@@ -113,7 +112,7 @@ class _Pass:
         return self._counts
 
     def _simplify(self, node: ir.Node) -> None:
-        if node.op_type == "Constant" or self._compute(node) or self._unsqueeze(node):
+        if node.op_type == "Constant" or self._compute(node) or self._rewrite(node):
             return
         for output in node.outputs:
             source = self._constants.see_through(self._operand_of_where(output) or output)
@@ -194,26 +193,16 @@ class _Pass:
         self._counts["computed"] += 1
         return True
 
-    def _unsqueeze(self, node: ir.Node) -> bool:
-        """Replace a gather of all elements, or Reshapes, by an Unsqueeze. Returns whether it did."""
-        found = unsqueezed(self._constants, node) if node.graph is self._model.graph else None
-        if found is None:
+    def _rewrite(self, node: ir.Node) -> bool:
+        """Replace a node by simpler ones with the same result. Returns whether it did."""
+        nodes = as_where(self._constants, node)
+        if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
+            nodes = as_unsqueeze(self._constants, node)
+        if not nodes:
             return False
-        result, name, nodes = node.outputs[0], node.name or node.outputs[0].name, list[ir.Node]()
-        source = found.source
-        if found.columns is not None:
-            nodes.append(ir.Node("", "Gather", [source, found.columns], [ir.AttrInt64("axis", 1)], name=f"{name}_columns"))
-            source = nodes[0].outputs[0]
-            source.name = f"{result.name}__columns"
-        if self._constants.opset(node) < _AXES_AS_INPUT:
-            nodes.append(ir.Node("", "Unsqueeze", [source], [ir.AttrInt64s("axes", found.axes)], name=f"{name}_axes"))
-        else:
-            nodes.append(ir.Node("", "Constant", [], [ir.AttrInt64s("value_ints", found.axes)], name=f"{name}_list"))
-            nodes[-1].outputs[0].name = f"{result.name}__axes"
-            nodes.append(ir.Node("", "Unsqueeze", [source, nodes[-1].outputs[0]], name=f"{name}_axes"))
         _graph(node).insert_before(node, nodes)
         self._produced.update(nodes)
-        replace(result, nodes[-1].outputs[0])
+        replace(node.outputs[0], nodes[-1].outputs[0])
         remove(node)
         self._counts["passed"] += 1
         return True

@@ -1,0 +1,77 @@
+"""Values that are one of two numbers, by a condition, and operators on them, which are such values again.
+
+A mask is 0 where a key counts and -inf or the lowest number elsewhere. What bounds it, or asks whether it is infinite, depends on
+the condition alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.asked import Constants
+from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.shapes import same_shape
+from onnx_subgraph.model.uniform import element
+
+_EXACT = frozenset(("Cast", "Clip", "IsInf", "IsNaN", "Max", "Min", "Not", "Where"))
+"""Elementwise operators that do not round."""
+_MOST_STEPS = 8
+"""Nodes that are followed from a value; bounded masks need three."""
+
+
+class Choice(NamedTuple):
+    """A value that is `yes` where the condition is true, and `no` elsewhere. The numbers have no axes."""
+
+    condition: ir.Value
+    yes: np.ndarray
+    no: np.ndarray
+
+
+def as_where(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The two constants and the Where that give the result of an operator on such values; [] for other nodes."""
+    if node.domain or node.op_type not in _EXACT or len(node.outputs) != 1 or _is_plain(constants, node):
+        return []
+    found, result = choice(constants, node.outputs[0]), node.outputs[0]
+    if found is None or not same_shape(found.condition, result) or result.dtype is None:
+        return []
+    if any(number.dtype != result.dtype.numpy() for number in (found.yes, found.no)):
+        return []
+    name, nodes = node.name or result.name, []
+    for part, number in (("yes", found.yes), ("no", found.no)):
+        nodes.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(number))], name=f"{name}_{part}"))
+        nodes[-1].outputs[0].name = f"{result.name}__{part}"
+        nodes[-1].outputs[0].type, nodes[-1].outputs[0].shape = ir.TensorType(result.dtype), ir.Shape([])
+    operands = [found.condition, *(made.outputs[0] for made in nodes)]
+    return [*nodes, ir.Node("", "Where", operands, name=f"{name}_chosen")]
+
+
+def _is_plain(constants: Constants, node: ir.Node) -> bool:
+    """Whether a node is a Where of two numbers already."""
+    return node.op_type == "Where" and all(v is not None and constants.scalar(v) is not None for v in node.inputs[1:])
+
+
+def choice(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> Choice | None:
+    """The condition and the two numbers of a value; None where it is something else, or one number everywhere."""
+    node = None if value is None else value.producer()
+    if value is None or node is None or node.domain or node.op_type not in _EXACT or not steps:
+        return None
+    if node.op_type == "Where" and node.inputs[0] is not None and choice(constants, node.inputs[0], steps - 1) is None:
+        yes, no = (element(constants, operand) for operand in node.inputs[1:])
+        return None if yes is None or no is None else Choice(node.inputs[0], yes, no)
+    known = [None if v is None else choice(constants, v, steps - 1) or element(constants, v) for v in node.inputs]
+    choices = [one for one in known if isinstance(one, Choice)]
+    if not choices or any(one.condition is not choices[0].condition for one in choices):
+        return None
+    if any(one is None and operand is not None for one, operand in zip(known, node.inputs, strict=True)):
+        return None
+    yes = _folded(constants, node, [one.yes if isinstance(one, Choice) else one for one in known])
+    no = _folded(constants, node, [one.no if isinstance(one, Choice) else one for one in known])
+    return None if yes is None or no is None else Choice(choices[0].condition, yes, no)
+
+
+def _folded(constants: Constants, node: ir.Node, operands: list[np.ndarray | None]) -> np.ndarray | None:
+    results = fold(node, operands, constants.opset(node))
+    return np.asarray(results[0]).reshape(()) if results and isinstance(results[0], np.ndarray | np.generic) else None
