@@ -1,7 +1,7 @@
 """Values that are one of two numbers, by a condition, and operators on them, which are such values again.
 
 A mask is 0 where a key counts and -inf or the lowest number elsewhere. What bounds it, or asks whether it is infinite, depends on
-the condition alone.
+the condition alone. T5 has a bias of positions in place of 0, which is far from the bound.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.intervals import interval
 from onnx_subgraph.model.shapes import same_shape
 from onnx_subgraph.model.uniform import element
 
@@ -34,18 +35,56 @@ def as_where(constants: Constants, node: ir.Node) -> list[ir.Node]:
     """The two constants and the Where that give the result of an operator on such values; [] for other nodes."""
     if node.domain or node.op_type not in _EXACT or len(node.outputs) != 1 or _is_plain(constants, node):
         return []
+    if node.op_type == "Clip" and (bounded := _bounded(constants, node)):
+        return bounded
     found, result = choice(constants, node.outputs[0]), node.outputs[0]
     if found is None or not same_shape(found.condition, result) or result.dtype is None:
         return []
     if any(number.dtype != result.dtype.numpy() for number in (found.yes, found.no)):
         return []
-    name, nodes = node.name or result.name, []
-    for part, number in (("yes", found.yes), ("no", found.no)):
-        nodes.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(number))], name=f"{name}_{part}"))
-        nodes[-1].outputs[0].name = f"{result.name}__{part}"
-        nodes[-1].outputs[0].type, nodes[-1].outputs[0].shape = ir.TensorType(result.dtype), ir.Shape([])
-    operands = [found.condition, *(made.outputs[0] for made in nodes)]
-    return [*nodes, ir.Node("", "Where", operands, name=f"{name}_chosen")]
+    yes, no = _constant(result, "yes", found.yes), _constant(result, "no", found.no)
+    return [yes, no, _where(node, found.condition, yes.outputs[0], no.outputs[0])]
+
+
+def _bounded(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The Where that gives a Clip of a Where between a number and a value within the bounds."""
+    inner = None if node.inputs[0] is None else node.inputs[0].producer()
+    if inner is None or inner.domain or inner.op_type != "Where" or inner.inputs[0] is None:
+        return []
+    for side, other in ((1, 2), (2, 1)):
+        value, number = inner.inputs[side], element(constants, inner.inputs[other])
+        if value is None or number is None or not is_within(constants, value, node):
+            continue
+        bounds = [None if v is None else element(constants, v) for v in node.inputs[1:]]
+        clipped = _folded(constants, node, [number, *bounds])
+        if clipped is not None and clipped.dtype == number.dtype:
+            made = _constant(node.outputs[0], "bound", clipped)
+            operands = [value, made.outputs[0]] if side == 1 else [made.outputs[0], value]
+            return [made, _where(node, inner.inputs[0], *operands)]
+    return []
+
+
+def is_within(constants: Constants, value: ir.Value, clip: ir.Node) -> bool:
+    """Whether every element of a value lies within the bounds of a Clip, so that this changes nothing."""
+    found = interval(constants, value)
+    if found is None or len(clip.inputs) < 2:  # before opset 11 the bounds are attributes
+        return False
+    least, most = ([*clip.inputs[1:], None])[:2]
+    low, high = (None if bound is None else element(constants, bound) for bound in (least, most))
+    if (low is None) != (least is None) or (high is None) != (most is None):
+        return False
+    return bool((low is None or low <= found.least) and (high is None or found.most <= high))
+
+
+def _constant(result: ir.Value, part: str, number: np.ndarray) -> ir.Node:
+    node = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(number))], name=f"{result.name}_{part}")
+    made = node.outputs[0]
+    made.name, made.type, made.shape = f"{result.name}__{part}", ir.TensorType(ir.DataType.from_numpy(number.dtype)), ir.Shape([])
+    return node
+
+
+def _where(node: ir.Node, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Node:
+    return ir.Node("", "Where", [condition, yes, no], name=f"{node.name or node.outputs[0].name}_chosen")
 
 
 def _is_plain(constants: Constants, node: ir.Node) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.captured import move_captured_weights
-from onnx_subgraph.model.choices import as_where
+from onnx_subgraph.model.choices import as_where, is_within
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.equal_sizes import read_once
 from onnx_subgraph.model.gathers import as_unsqueeze
@@ -115,7 +115,7 @@ class _Pass:
         if node.op_type == "Constant" or self._compute(node) or self._rewrite(node):
             return
         for output in node.outputs:
-            source = self._constants.see_through(self._operand_of_where(output) or output)
+            source = self._constants.see_through(self._operand_given(output) or output)
             if source is not output and self._bypass(node, output, source):
                 return
         if node.op_type in ("Reshape", "Unsqueeze") and self._keep_axes(node):
@@ -163,14 +163,16 @@ class _Pass:
 
     # Values
 
-    def _operand_of_where(self, value: ir.Value) -> ir.Value | None:
-        """The operand that a Where gives everywhere, because its condition is one number; None for other values.
+    def _operand_given(self, value: ir.Value) -> ir.Value | None:
+        """The operand that a Where gives everywhere, because its condition is one number, or a Clip whose bounds it is within.
 
-        The matcher does not look through such a node: bodies of standard operators have it, and are found with it.
+        None for other values. The matcher does not look through such nodes: bodies of standard operators have a Where.
         """
         node = value.producer()
-        if node is None or node.op_type != "Where" or node.domain or node.inputs[0] is None:
+        if node is None or node.domain or node.op_type not in ("Where", "Clip") or node.inputs[0] is None:
             return None
+        if node.op_type == "Clip":
+            return node.inputs[0] if is_within(self._constants, node.inputs[0], node) else None
         condition = element(self._constants, node.inputs[0])
         if condition is None:
             return None

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.counting import count
 from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.intervals import interval
 from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
 
 _MOST_STEPS = 16
@@ -42,6 +43,8 @@ def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STE
         return None if condition is None else element(constants, node.inputs[1 if condition else 2], steps - 1)
     if node.op_type == "GreaterOrEqual" and _is_never_less(constants, node, steps):
         return np.array(True)
+    if node.op_type in ("IsInf", "IsNaN") and interval(constants, node.inputs[0]) is not None:
+        return np.array(False)
     if not is_elementwise(node.op_type):
         return None
     operands = []

@@ -22,7 +22,7 @@ CHOSEN = {
     "equal numbers": "m = Where(c, same, low) r = Clip(m, floor) y = Add(x, r)",
 }
 OTHERS = {
-    "numbers that differ": "m = Where(c, many, low) r = Clip(m, floor) y = Add(x, r)",
+    "numbers that differ": "m = Where(c, many, low) r = Max(m, floor) y = Add(x, r)",
     "two conditions": "m = Where(c, zero, low) n = Where(d, zero, low) r = Max(m, n) y = Add(x, r)",
     "what rounds": "m = Where(c, zero, low) r = Exp(m) y = Add(x, r)",
     "a value": "m = Where(c, x, low) r = Clip(m, floor) y = Add(x, r)",

@@ -1,0 +1,67 @@
+"""Bounds of floats that follow from constants: what a table of weights, a mask of two numbers, or their sum can be.
+
+A bounded value is neither infinite nor NaN. Operators that round are monotonic in each operand, so the bounds of a result are
+results at bounds, in the same type.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.asked import Constants
+from onnx_subgraph.model.folding import ARITHMETIC, FLOATS
+from onnx_subgraph.operators.elementwise import REARRANGING
+
+_MOST_STEPS = 16
+"""Nodes that are followed from a value; a bias of positions needs six."""
+_LARGEST = 1 << 20
+"""Constants up to this size in bytes are searched."""
+_TAKING = REARRANGING | {"Gather", "Expand", "Tile", "Slice", "Identity"}
+"""Operators that give elements of their first operand and no others."""
+_SUMS = frozenset(("Add", "Sub", "Mul"))
+
+
+class Interval(NamedTuple):
+    """The least and the most that elements can be, both finite."""
+
+    least: np.floating
+    most: np.floating
+
+
+def interval(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> Interval | None:
+    """The bounds of a floating value in every run; None where a bound is not known."""
+    if value is None or not steps or value.dtype is None or value.dtype.numpy() not in FLOATS:
+        return None
+    if constants.is_constant(value):
+        return None if value.const_value is not None and value.const_value.nbytes > _LARGEST else _of(constants.array(value))
+    node = value.producer()
+    if node is None or node.domain or value is not node.outputs[0] or not node.inputs:
+        return None
+    if node.op_type in _TAKING:
+        return interval(constants, node.inputs[0], steps - 1)
+    if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.BOOL:
+        return _of(np.array([0, 1], value.dtype.numpy()))
+    parts = node.inputs[1:] if node.op_type == "Where" else node.inputs[:1] if node.op_type == "Cast" else node.inputs
+    if node.op_type not in ("Where", "Cast", "Concat", *_SUMS):
+        return None
+    known = []
+    for part in parts:
+        found = interval(constants, part, steps - 1)
+        if found is None:
+            return None
+        known.append(found)
+    with np.errstate(all="ignore"):
+        if node.op_type in _SUMS:
+            return _of(np.array([ARITHMETIC[node.op_type](a, b) for a, b in product(*known)]))
+        return _of(np.array([bound for one in known for bound in one]).astype(value.dtype.numpy()))
+
+
+def _of(array: np.ndarray | None) -> Interval | None:
+    if array is None or not array.size or array.dtype not in FLOATS:
+        return None
+    least, most = array.min(), array.max()  # NaN if there is one
+    return Interval(least, most) if np.isfinite(least) and np.isfinite(most) else None
