@@ -190,7 +190,7 @@ def test_bounded_scores_give_the_mean_of_the_values_where_all_is_masked(low: flo
     assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), verdict.worst
 
 
-@pytest.mark.parametrize(("also", "wheres"), [("", 2), (", float[b, 1, s, s] second", 3)])
+@pytest.mark.parametrize(("also", "wheres"), [("", 1), (", float[b, 1, s, s] second", 2)])
 def test_equal_masks_of_several_layers_are_computed_once(also: str, wheres: int, library: Library, tmp_path: Path) -> None:
     """TorchScript gives each layer its own Where and constants. A mask that is a graph output stays too."""
 
@@ -208,7 +208,7 @@ def test_equal_masks_of_several_layers_are_computed_once(also: str, wheres: int,
     result = fuse(model, fused, library, Options())
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
     operators = result.operators_after
-    assert [operators.get(o) for o in ("Attention", "Clip", "IsInf", "Where")] == [2, 1, 1, wheres]
+    assert [operators.get(o) for o in ("Attention", "Clip", "IsInf", "Where")] == [2, None, None, wheres]
 
 
 DECODER = """<ir_version: 8, opset_import: ["" : 18]>
