@@ -205,7 +205,8 @@ class _Pass:
         _graph(node).insert_before(node, nodes)
         self._produced.update(nodes)
         for made in nodes:
-            made.metadata_props.update(node.metadata_props)  # the module that it is in, and what it stands for
+            made.metadata_props.update(node.metadata_props)  # its module, and the user's nodes that it stands for
+            made.meta.update(node.meta)
         replace(node.outputs[0], nodes[-1].outputs[0])
         remove(node)
         self._counts["passed"] += 1
