@@ -92,22 +92,32 @@ def _is_plain(constants: Constants, node: ir.Node) -> bool:
     return node.op_type == "Where" and all(v is not None and constants.scalar(v) is not None for v in node.inputs[1:])
 
 
-def choice(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> Choice | None:
+def choice(constants: Constants, value: ir.Value | None) -> Choice | None:
     """The condition and the two numbers of a value; None where it is something else, or one number everywhere."""
+    return _choice(constants, value, _MOST_STEPS, {})
+
+
+def _choice(constants: Constants, value: ir.Value | None, steps: int, known: dict[ir.Value, Choice | None]) -> Choice | None:
     node = None if value is None else value.producer()
     if value is None or node is None or node.domain or node.op_type not in _EXACT or not steps:
         return None
-    if node.op_type == "Where" and node.inputs[0] is not None and choice(constants, node.inputs[0], steps - 1) is None:
-        yes, no = (element(constants, operand) for operand in node.inputs[1:])
-        return None if yes is None or no is None else Choice(node.inputs[0], yes, no)
-    known = [None if v is None else choice(constants, v, steps - 1) or element(constants, v) for v in node.inputs]
-    choices = [one for one in known if isinstance(one, Choice)]
+    if value not in known:
+        known[value] = _found(constants, node, steps - 1, known)
+    return known[value]
+
+
+def _found(constants: Constants, node: ir.Node, steps: int, known: dict[ir.Value, Choice | None]) -> Choice | None:
+    if node.op_type == "Where" and node.inputs[0] is not None and _choice(constants, node.inputs[0], steps, known) is None:
+        first, second = (element(constants, operand) for operand in node.inputs[1:])
+        return None if first is None or second is None else Choice(node.inputs[0], first, second)
+    operands = [None if v is None else _choice(constants, v, steps, known) or element(constants, v) for v in node.inputs]
+    choices = [one for one in operands if isinstance(one, Choice)]
     if not choices or any(one.condition is not choices[0].condition for one in choices):
         return None
-    if any(one is None and operand is not None for one, operand in zip(known, node.inputs, strict=True)):
+    if any(one is None and operand is not None for one, operand in zip(operands, node.inputs, strict=True)):
         return None
-    yes = _folded(constants, node, [one.yes if isinstance(one, Choice) else one for one in known])
-    no = _folded(constants, node, [one.no if isinstance(one, Choice) else one for one in known])
+    yes = _folded(constants, node, [one.yes if isinstance(one, Choice) else one for one in operands])
+    no = _folded(constants, node, [one.no if isinstance(one, Choice) else one for one in operands])
     return None if yes is None or no is None else Choice(choices[0].condition, yes, no)
 
 

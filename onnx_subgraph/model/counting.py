@@ -13,6 +13,8 @@ from onnx_subgraph.model.shapes import SHAPE_DATA, dims, same_dim
 from onnx_subgraph.operators.elementwise import REARRANGING
 
 _INTEGERS = frozenset((ir.DataType.INT32, ir.DataType.INT64))
+_FOLLOWED = (REARRANGING - {"Transpose"}) | {"Add", "Cast", "Expand", "Identity", "Mul"}
+"""Operators whose results count if their operands do."""
 _MOST_STEPS = 16
 """Nodes that are followed from a value; real indices need six."""
 
@@ -37,38 +39,47 @@ class Count:
     strides: dict[int, Stride]
 
 
-def count(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> Count | None:
+def count(constants: Constants, value: ir.Value | None) -> Count | None:
     """How integers count along their axes; None if they do not, or if that is not known."""
+    return _count(constants, value, _MOST_STEPS, {})
+
+
+def _count(constants: Constants, value: ir.Value | None, steps: int, known: dict[ir.Value, Count | None]) -> Count | None:
     shape = dims(value)
     if value is None or shape is None or value.dtype not in _INTEGERS or not steps:
         return None
-    number = _number(constants, value)
+    if value not in known:
+        known[value] = _found(constants, value, shape, steps - 1, known)
+    return known[value]
+
+
+def _found(
+    constants: Constants, value: ir.Value, shape: tuple[Dim, ...], steps: int, known: dict[ir.Value, Count | None]
+) -> Count | None:
+    number, node = _number(constants, value), value.producer()
     if isinstance(number, int):
         return Count(number, shape, {})
-    node = value.producer()
     if node is None or node.domain:
         return None
-    parts = [count(constants, operand, steps - 1) for operand in node.inputs[: 2 if node.op_type in ("Add", "Mul") else 1]]
     if node.op_type == "Range":
         start, step = (None if v is None else constants.scalar(v) for v in (node.inputs[0], node.inputs[2]))
         return Count(start, shape, {0: Stride(step, value)}) if isinstance(start, int) and isinstance(step, int) else None
-    first = parts[0] if parts else None
+    if node.op_type not in _FOLLOWED:
+        return None
+    parts = [_count(constants, operand, steps, known) for operand in node.inputs[: 2 if node.op_type in ("Add", "Mul") else 1]]
     if node.op_type == "Mul":
         return _product(constants, node, parts, shape)
-    if first is None:
+    if any(part is None for part in parts):
         return None
+    first, *others = [part for part in parts if part is not None]
     if node.op_type in ("Cast", "Identity"):
         return first
-    if node.op_type in REARRANGING and node.op_type != "Transpose":
+    if node.op_type in REARRANGING:
         return _rearranged(first, shape)
-    strides = _behind(first, shape)
-    if node.op_type == "Expand":
-        return None if strides is None else Count(first.start, shape, strides)
-    second = parts[1] if len(parts) == 2 else None
-    more = None if second is None or node.op_type != "Add" else _behind(second, shape)
-    if strides is None or second is None or more is None or strides.keys() & more.keys():
+    strides, more = _behind(first, shape), _behind(others[0], shape) if others else {}
+    if strides is None or more is None or strides.keys() & more.keys():
         return None
-    return Count(first.start + second.start, shape, strides | more)
+    return Count(first.start + sum(other.start for other in others), shape, strides | more)
 
 
 def _product(constants: Constants, node: ir.Node, parts: Sequence[Count | None], shape: tuple[Dim, ...]) -> Count | None:

@@ -32,32 +32,44 @@ class Interval(NamedTuple):
     most: np.floating
 
 
-def interval(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> Interval | None:
+def interval(constants: Constants, value: ir.Value | None) -> Interval | None:
     """The bounds of a floating value in every run; None where a bound is not known."""
+    return _interval(constants, value, _MOST_STEPS, {})
+
+
+def _interval(
+    constants: Constants, value: ir.Value | None, steps: int, known: dict[ir.Value, Interval | None]
+) -> Interval | None:
     if value is None or not steps or value.dtype is None or value.dtype.numpy() not in FLOATS:
         return None
+    if value not in known:
+        known[value] = _found(constants, value, steps - 1, known)
+    return known[value]
+
+
+def _found(constants: Constants, value: ir.Value, steps: int, known: dict[ir.Value, Interval | None]) -> Interval | None:
     if constants.is_constant(value):
         return None if value.const_value is not None and value.const_value.nbytes > _LARGEST else _of(constants.array(value))
     node = value.producer()
-    if node is None or node.domain or value is not node.outputs[0] or not node.inputs:
+    if node is None or node.domain or value is not node.outputs[0] or not node.inputs or value.dtype is None:
         return None
+    dtype = value.dtype.numpy()
     if node.op_type in _TAKING:
-        return interval(constants, node.inputs[0], steps - 1)
+        return _interval(constants, node.inputs[0], steps, known)
     if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.BOOL:
-        return _of(np.array([0, 1], value.dtype.numpy()))
-    parts = node.inputs[1:] if node.op_type == "Where" else node.inputs[:1] if node.op_type == "Cast" else node.inputs
+        return _of(np.array([0, 1], dtype))
     if node.op_type not in ("Where", "Cast", "Concat", *_SUMS):
         return None
-    known = []
-    for part in parts:
-        found = interval(constants, part, steps - 1)
+    parts = []
+    for operand in node.inputs[1:] if node.op_type == "Where" else node.inputs:
+        found = _interval(constants, operand, steps, known)
         if found is None:
             return None
-        known.append(found)
+        parts.append(found)
     with np.errstate(all="ignore"):
         if node.op_type in _SUMS:
-            return _of(np.array([ARITHMETIC[node.op_type](a, b) for a, b in product(*known)]))
-        return _of(np.array([bound for one in known for bound in one]).astype(value.dtype.numpy()))
+            return _of(np.array([ARITHMETIC[node.op_type](a, b) for a, b in product(*parts)]))
+        return _of(np.array([bound for one in parts for bound in one]).astype(dtype))
 
 
 def _of(array: np.ndarray | None) -> Interval | None:

@@ -22,10 +22,22 @@ _SPREADING = REARRANGING | {"Expand", "Tile", "Slice", "Gather", "Identity"}
 """Operators that give elements of their first operand and no others."""
 
 
-def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STEPS) -> np.ndarray | None:
+def element(constants: Constants, value: ir.Value | None) -> np.ndarray | None:
     """The number, without axes, that every element of a value is in every run. None if they differ, or if it is not known."""
+    return _element(constants, value, _MOST_STEPS, {})
+
+
+def _element(
+    constants: Constants, value: ir.Value | None, steps: int, known: dict[ir.Value, np.ndarray | None]
+) -> np.ndarray | None:
     if value is None or not steps:
         return None
+    if value not in known:
+        known[value] = _found(constants, value, steps - 1, known)
+    return known[value]
+
+
+def _found(constants: Constants, value: ir.Value, steps: int, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
     if constants.is_constant(value) and not _is_large(value):
         array = constants.array(value)
         if array is not None:
@@ -37,11 +49,11 @@ def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STE
         given = node.attributes.get("value")
         return np.zeros((), np.float32) if given is None else None if given.is_ref() else _only(given.as_tensor().numpy())
     if node.op_type in _SPREADING:
-        return element(constants, node.inputs[0], steps - 1)
+        return _element(constants, node.inputs[0], steps, known)
     if node.op_type == "Where":
-        condition = element(constants, node.inputs[0], steps - 1)
-        return None if condition is None else element(constants, node.inputs[1 if condition else 2], steps - 1)
-    if node.op_type == "GreaterOrEqual" and _is_never_less(constants, node, steps):
+        condition = _element(constants, node.inputs[0], steps, known)
+        return None if condition is None else _element(constants, node.inputs[1 if condition else 2], steps, known)
+    if node.op_type == "GreaterOrEqual" and _is_never_less(constants, node):
         return np.array(True)
     if node.op_type in ("IsInf", "IsNaN") and interval(constants, node.inputs[0]) is not None:
         return np.array(False)
@@ -49,7 +61,7 @@ def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STE
         return None
     operands = []
     for operand in node.inputs:
-        number = element(constants, operand, steps - 1)
+        number = _element(constants, operand, steps, known)
         if number is None:
             return None
         operands.append(number)
@@ -57,9 +69,9 @@ def element(constants: Constants, value: ir.Value | None, steps: int = _MOST_STE
     return _only(np.asarray(results[0])) if results else None
 
 
-def _is_never_less(constants: Constants, node: ir.Node, steps: int) -> bool:
+def _is_never_less(constants: Constants, node: ir.Node) -> bool:
     """Whether the first operand counts up from the second one, a number, or from more."""
-    counted, bound = count(constants, node.inputs[0]), element(constants, node.inputs[1], steps - 1)
+    counted, bound = count(constants, node.inputs[0]), element(constants, node.inputs[1])
     if counted is None or bound is None or not all(isinstance(s.by, int) and s.by >= 0 for s in counted.strides.values()):
         return False
     return bool(counted.start >= bound)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.model import uniform
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import infer_shapes
 from tests.model.test_simplify import operators, parsed, run, simplified
 
 INPUTS = "float[N, 4, 6] x, bool[N, 4, 6] c"
@@ -105,3 +110,22 @@ def test_attention_whose_mask_hides_nothing_has_no_mask_and_no_guard(masked: boo
     assert any(attention.input[3:]) == masked
     assert any(a.name == "guarded" for a in attention.attribute) == (masked and target == "function")
     assert ("Expand" in operators(written)) == masked
+
+
+def test_a_value_that_is_read_twice_at_each_step_is_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve steps, each of which adds a value to itself, would be 4,096 ways."""
+    calls = 0
+    real = uniform.fold
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(uniform, "fold", counted)
+    sums = " ".join(f"a{i + 1} = Add(a{i}, a{i})" for i in range(12))
+    model = ir.from_proto(of(f"e = Expand(zeros, t) a0 = Neg(e) {sums} u = Add(x, a12) y = Softmax(u)"))
+    infer_shapes(model)
+    assert uniform.element(Constants(model), model.graph[-1].inputs[0]) is None
+    last = next(node for node in model.graph if node.outputs[0].name == "a12")
+    assert uniform.element(Constants(model), last.outputs[0]) == 0 and calls < 40
