@@ -19,6 +19,7 @@ from onnx_subgraph.model.choices import as_where, is_within
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.equal_sizes import read_once
 from onnx_subgraph.model.gathers import as_unsqueeze
+from onnx_subgraph.model.joins import as_part
 from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.nested import within
@@ -197,7 +198,7 @@ class _Pass:
 
     def _rewrite(self, node: ir.Node) -> bool:
         """Replace a node by simpler ones with the same result. Returns whether it did."""
-        nodes = as_where(self._constants, node)
+        nodes = as_where(self._constants, node) or as_part(node)
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(self._constants, node)
         if not nodes:
