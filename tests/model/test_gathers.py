@@ -109,6 +109,34 @@ def test_every_second_index_is_not_all() -> None:
     assert np.array_equal(run(written, feeds(model))[0], run(model, feeds(model))[0])
 
 
+def test_a_length_that_is_a_quotient_of_sizes_is_that_length() -> None:
+    """GPT-2 reshapes its mask to (batch, -1), and torch computes the -1."""
+    model = of(PAIRS)
+    sizes = SIZES.replace("t = Gather(s, one)", "o = Gather(s, one) p = Mul(n, o) t = Div(p, n)")
+    other = parsed(sizes + PAIRS, X, "float[A, B, C, D] y", NUMBERS)
+    _, written = simplified(other)
+    assert operators(written) == {"Unsqueeze": 1, "Neg": 1}
+    assert np.array_equal(run(written, feeds(other))[0], run(model, feeds(model))[0])
+
+
+@pytest.mark.parametrize("length", ["p = Mul(o, o) t = Div(p, n)", "p = Add(n, o) t = Div(p, n)"])
+def test_other_quotients_are_not(length: str) -> None:
+    other = parsed(SIZES.replace("t = Gather(s, one)", f"o = Gather(s, one) {length}") + PAIRS, X, "float[A, B, C, D] y", NUMBERS)
+    _, written = simplified(other)
+    assert operators(written)["Div"] == 1
+
+
+def test_one_index_for_all_columns_is_not_all_of_them() -> None:
+    model = of(
+        PAIRS.replace(
+            "c = Expand(column, places)", "f = Range(zero, one, one) h = Unsqueeze(f, before_columns) c = Expand(h, places)"
+        )
+    )
+    _, written = simplified(model)
+    assert operators(written)["GatherND"] == 1
+    assert np.array_equal(run(written, feeds(model))[0], run(model, feeds(model))[0])
+
+
 def test_before_opset_13_the_axes_are_an_attribute() -> None:
     body = SIZES + PAIRS
     for name, axes in (("behind_rows", "[1, 2, 3]"), ("before_columns", "[0, 1, 2]"), ("last", "[4]")):
