@@ -49,4 +49,4 @@ def _is_first(joined: ir.Node, part: ir.Value, split: ir.Node) -> bool:
     if part.shape is None or result is None or len(part.shape) != len(result) or not len(result):
         return False
     axes = {node.attributes.get_int("axis", 0) % len(result) for node in (joined, split)}
-    return len(axes) == 1 and all(same_dim(part.shape[axis], result[axis]) for axis in axes)
+    return all(same_dim(part.shape[axis], result[axis]) for axis in axes)

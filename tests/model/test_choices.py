@@ -7,7 +7,7 @@ import pytest
 
 from tests.model.test_simplify import operators, parsed, run, simplified
 
-INPUTS = "bool[N, 1, 6] c, float[N, 4, 6] x, bool[N, 1, 6] d"
+INPUTS = "bool[N, 1, 6] c, float[N, 4, 6] x, bool[N, 1, 6] d, bool[6] e"
 WEIGHTS = """float zero = {0}, float low = {-3.4028234663852886e38}, float floor = {-1e30},
   float[1, 1, 6] many = {1, 2, 3, 4, 5, 6},
   float[1, 1, 6] same = {2, 2, 2, 2, 2, 2}"""
@@ -27,6 +27,7 @@ OTHERS = {
     "what rounds": "m = Where(c, zero, low) r = Exp(m) y = Add(x, r)",
     "a value": "m = Where(c, x, low) r = Clip(m, floor) y = Add(x, r)",
     "another shape": "m = Where(c, zero, low) r = Max(m, x) y = Add(x, r)",
+    "a smaller condition": "m = Where(e, same, low) r = Max(m, floor) y = Add(x, r)",
     "a choice already": "m = Where(c, zero, low) y = Add(x, m)",
 }
 
@@ -34,7 +35,7 @@ OTHERS = {
 def feeds() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     c, d = (rng.random((3, 1, 6)) < 0.5 for _ in range(2))
-    return {"c": c, "d": d, "x": rng.standard_normal((3, 4, 6)).astype(np.float32)}
+    return {"c": c, "d": d, "e": c[0, 0], "x": rng.standard_normal((3, 4, 6)).astype(np.float32)}
 
 
 @pytest.mark.parametrize("body", CHOSEN.values(), ids=CHOSEN)

@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from onnx_subgraph.model.shapes import infer_shapes
 from tests.model.test_simplify import operators, parsed, run, simplified
 
 X = "float[N, T] x"
@@ -135,6 +137,44 @@ def test_one_index_for_all_columns_is_not_all_of_them() -> None:
     _, written = simplified(model)
     assert operators(written)["GatherND"] == 1
     assert np.array_equal(run(written, feeds(model))[0], run(model, feeds(model))[0])
+
+
+def test_fewer_rows_than_the_matrix_has_are_not_all() -> None:
+    sizes = SIZES.replace("n = Gather(s, zero)", "o = Shape(z) n = Gather(o, zero)")
+    model = parsed(sizes + PAIRS, "float[N, T] x, float[M, T] z", "float[A, B, C, D] y", NUMBERS)
+    _, written = simplified(model)
+    assert operators(written)["GatherND"] == 1
+    data = {"x": np.arange(20, dtype=np.float32).reshape(4, 5), "z": np.zeros((2, 5), np.float32)}
+    assert np.array_equal(run(written, data)[0], run(model, data)[0])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PAIRS.replace("c = Expand(column, places)", "h = Add(column, column) c = Expand(h, places)"),
+        FLAT.replace("k = Mul(row, t)", "h = Add(row, one) k = Mul(h, t)"),
+    ],
+    ids=["every second column", "from the second row"],
+)
+def test_indices_beyond_the_matrix_stay_an_error(body: str) -> None:
+    _, written = simplified(of(body))
+    assert operators(written)["GatherND"] + operators(written)["Gather"] >= 1 and operators(written)["Unsqueeze"] > 1
+
+
+def test_a_quotient_that_is_no_size_is_unknown() -> None:
+    model = ir.from_proto(of("p = Add(n, t) q = Div(p, n) r = Range(zero, q, one) y = Identity(r)"))
+    infer_shapes(model)
+    made = next(node for node in model.graph if node.outputs[0].name == "r").outputs[0]
+    assert made.shape is not None and "/" not in str(made.shape[0])
+
+
+def test_the_module_of_a_gather_stays() -> None:
+    model = of(PAIRS)
+    gather = next(node for node in model.graph.node if node.op_type == "GatherND")
+    gather.metadata_props.add(key="namespace", value="model.mask")
+    _, written = simplified(model)
+    (made,) = [node for node in written.graph.node if node.op_type == "Unsqueeze"]
+    assert [(p.key, p.value) for p in made.metadata_props] == [("namespace", "model.mask")]
 
 
 def test_before_opset_13_the_axes_are_an_attribute() -> None:

@@ -211,6 +211,17 @@ def test_equal_masks_of_several_layers_are_computed_once(also: str, wheres: int,
     assert [operators.get(o) for o in ("Attention", "Clip", "IsInf", "Where")] == [2, None, None, wheres]
 
 
+@pytest.mark.parametrize("also", ["", ", float[b, 1, s, s] mask"])
+def test_an_attention_without_a_mask_needs_no_guard(also: str, library: Library, tmp_path: Path) -> None:
+    heads = "float[b, 2, s, 4]"
+    text = f"""<ir_version: 10, opset_import: ["" : 23]> g ({heads} q, {heads} k, {heads} v{also}) => ({heads} y) {{
+      y = Attention (q, k, v{", mask" if also else ""}) }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", library, Options(target="function"))
+    (call,) = onnx.load(tmp_path / "fused.onnx").graph.node
+    assert call.domain == "onnx_subgraph" and any(a.name == "guarded" for a in call.attribute) == bool(also)
+
+
 DECODER = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[b, s, 16] query, float[b, s, 8] key, float[b, s, 8] value, float[b, 2, p, 4] past_key, float[b, 2, {past}, 4] past_value)
   => (float[b, s, 16] y{given})
