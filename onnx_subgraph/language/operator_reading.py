@@ -197,8 +197,9 @@ def _check(operator: CanonicalOperator) -> None:
     for lowering in (one for several in operator.lowerings.values() for one in several):
         for sentence in lowering.where.sentences:
             for used in free_names(sentence):
-                if used not in (*operator.inputs, *attributes, PROVIDERS):
-                    hint = spelling.hint(used, (*operator.inputs, *attributes))
+                known = (*operator.inputs, *attributes, PROVIDERS)
+                if used not in known:
+                    hint = spelling.hint(used, known)
                     raise PatternError(f"`{used}` is not an argument", span=place_of(sentence, used), hint=hint)
     for block in (operator.definition, *(one.block for lowerings in operator.lowerings.values() for one in lowerings)):
         _check_block(block, {*operator.inputs, *attributes})
