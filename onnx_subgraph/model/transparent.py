@@ -1,4 +1,7 @@
-"""Nodes that pass an input on unchanged: Identity, inference Dropout, a Reshape to the same shape, a product with one."""
+"""Nodes that pass an input on unchanged: Identity, inference Dropout, a Reshape to the same shape, a product with one.
+
+So do nodes that join a mask that hides nothing.
+"""
 
 from __future__ import annotations
 
