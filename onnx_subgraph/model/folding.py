@@ -26,15 +26,28 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "Exp": np.exp,
 }
 """Operator → numpy function, bit-identical to the evaluator where all operands have the same type of `FLOATS`."""
+_BOUNDS_AS_INPUTS = 11
+"""The first opset in which the bounds of Clip are inputs."""
 FLOATS = frozenset({np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)})
 
 
 def fold(node: ir.Node, operands: Sequence[np.ndarray | None], opset: int) -> list[object] | None:
     """The results of a node; None where the evaluator does not support the operator or a type, or the node is invalid."""
+    if node.op_type == "Clip" and opset >= _BOUNDS_AS_INPUTS:
+        operands = _bounded(operands)
     try:
         return evaluate(node.op_type, operands, node.attributes.values(), len(node.outputs), opset)
     except Exception:  # the evaluator raises what its operators raise
         return None
+
+
+def _bounded(operands: Sequence[np.ndarray | None]) -> Sequence[np.ndarray | None]:
+    """The operands of Clip with the bounds that it has by default, the largest finite numbers; the evaluator has none then."""
+    value, least, most = (*operands, None, None)[:3]
+    if value is None or value.dtype not in FLOATS:
+        return operands
+    limits = np.finfo(value.dtype)
+    return value, np.asarray(limits.min if least is None else least), np.asarray(limits.max if most is None else most)
 
 
 def evaluate(
