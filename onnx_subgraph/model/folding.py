@@ -26,13 +26,20 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "Exp": np.exp,
 }
 """Operator → numpy function, bit-identical to the evaluator where all operands have the same type of `FLOATS`."""
+_WITHOUT_ORDER = frozenset(("Clip", "Max", "Min"))
+"""Operators whose result for NaN differs between implementations."""
 _BOUNDS_AS_INPUTS = 11
 """The first opset in which the bounds of Clip are inputs."""
 FLOATS = frozenset({np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)})
 
 
 def fold(node: ir.Node, operands: Sequence[np.ndarray | None], opset: int) -> list[object] | None:
-    """The results of a node; None where the evaluator does not support the operator or a type, or the node is invalid."""
+    """The results of a node.
+
+    None where the evaluator does not support the operator or a type, the node is invalid, or implementations differ.
+    """
+    if node.op_type in _WITHOUT_ORDER and any(a is not None and a.dtype in FLOATS and np.isnan(a).any() for a in operands):
+        return None
     if node.op_type == "Clip" and opset >= _BOUNDS_AS_INPUTS:
         operands = _bounded(operands)
     try:

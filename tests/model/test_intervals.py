@@ -64,6 +64,7 @@ def test_bounds_that_may_change_something_stay(body: str) -> None:
     np.testing.assert_array_equal(run(written, feeds())[0], run(model, feeds())[0])
 
 
+@example(np.zeros((2, 3), np.float32), np.nan, "Clip")
 @example(np.zeros((2, 3), np.float32), np.inf, "Clip")  # whose upper bound is the largest finite number, by default
 @given(
     hnp.arrays(np.float32, (2, 3), elements=st.floats(width=32)), st.floats(width=32), st.sampled_from(["Clip", "IsInf", "IsNaN"])
