@@ -15,6 +15,7 @@ from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.intervals import interval
 from onnx_subgraph.model.shapes import same_shape
+from onnx_subgraph.model.surgery import constant
 from onnx_subgraph.model.uniform import element
 
 _EXACT = frozenset(("Cast", "Clip", "IsInf", "IsNaN", "Max", "Min", "Not", "Where"))
@@ -42,7 +43,7 @@ def as_where(constants: Constants, node: ir.Node) -> list[ir.Node]:
         return []
     if any(number.dtype != result.dtype.numpy() for number in (found.yes, found.no)):
         return []
-    yes, no = _constant(result, "yes", found.yes), _constant(result, "no", found.no)
+    yes, no = constant(found.yes, f"{result.name}__yes"), constant(found.no, f"{result.name}__no")
     return [yes, no, _where(node, found.condition, yes.outputs[0], no.outputs[0])]
 
 
@@ -58,7 +59,7 @@ def _bounded(constants: Constants, node: ir.Node) -> list[ir.Node]:
         bounds = [None if v is None else element(constants, v) for v in node.inputs[1:]]
         clipped = _folded(constants, node, [number, *bounds])
         if clipped is not None and clipped.dtype == number.dtype:
-            made = _constant(node.outputs[0], "bound", clipped)
+            made = constant(clipped, f"{node.outputs[0].name}__bound")
             operands = [value, made.outputs[0]] if side == 1 else [made.outputs[0], value]
             return [made, _where(node, inner.inputs[0], *operands)]
     return []
@@ -74,13 +75,6 @@ def is_within(constants: Constants, value: ir.Value, clip: ir.Node) -> bool:
     if (low is None) != (least is None) or (high is None) != (most is None):
         return False
     return bool((low is None or low <= found.least) and (high is None or found.most <= high))
-
-
-def _constant(result: ir.Value, part: str, number: np.ndarray) -> ir.Node:
-    node = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(number))], name=f"{result.name}_{part}")
-    made = node.outputs[0]
-    made.name, made.type, made.shape = f"{result.name}__{part}", ir.TensorType(ir.DataType.from_numpy(number.dtype)), ir.Shape([])
-    return node
 
 
 def _where(node: ir.Node, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Node:

@@ -10,10 +10,10 @@ import onnx_ir as ir
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import SHAPE_DATA, dims, same_dim
-from onnx_subgraph.operators.elementwise import REARRANGING
+from onnx_subgraph.operators.elementwise import REGROUPING
 
 _INTEGERS = frozenset((ir.DataType.INT32, ir.DataType.INT64))
-_FOLLOWED = (REARRANGING - {"Transpose"}) | {"Add", "Cast", "Expand", "Identity", "Mul"}
+_FOLLOWED = REGROUPING | {"Add", "Cast", "Expand", "Identity", "Mul"}
 """Operators whose results count if their operands do."""
 _MOST_STEPS = 16
 """Nodes that are followed from a value; real indices need six."""
@@ -74,7 +74,7 @@ def _found(
     first, *others = [part for part in parts if part is not None]
     if node.op_type in ("Cast", "Identity"):
         return first
-    if node.op_type in REARRANGING:
+    if node.op_type in REGROUPING:
         return _rearranged(first, shape)
     strides, more = _behind(first, shape), _behind(others[0], shape) if others else {}
     if strides is None or more is None or strides.keys() & more.keys():

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.counting import Stride, count
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import dims, same_dim
-from onnx_subgraph.operators.elementwise import REARRANGING
+from onnx_subgraph.model.surgery import constant
+from onnx_subgraph.operators.elementwise import REGROUPING
 
 _AXES_AS_INPUT = 13
 """The first opset in which Unsqueeze has its axes as an input."""
@@ -46,8 +48,7 @@ def as_unsqueeze(constants: Constants, node: ir.Node) -> list[ir.Node]:
         source.name = f"{result}__columns"
     if constants.opset(node) < _AXES_AS_INPUT:
         return [*nodes, ir.Node("", "Unsqueeze", [source], [ir.AttrInt64s("axes", found.axes)], name=f"{name}_unsqueezed")]
-    axes = ir.Node("", "Constant", [], [ir.AttrInt64s("value_ints", found.axes)], name=f"{name}_axes")
-    axes.outputs[0].name = f"{result}__axes"
+    axes = constant(np.array(found.axes, np.int64), f"{result}__axes")
     return [*nodes, axes, ir.Node("", "Unsqueeze", [source, axes.outputs[0]], name=f"{name}_unsqueezed")]
 
 
@@ -95,7 +96,10 @@ def _of_flat(constants: Constants, source: ir.Value, indices: ir.Value, result: 
 
 
 def _of_matrix(matrix: ir.Value, strides: dict[int, Stride], shape: Sequence[Dim]) -> Unsqueezed | None:
-    """All rows of a matrix, and all columns or those of a Range, along these axes of the result."""
+    """All rows of a matrix, and all columns or those of a Range, along these axes of the result.
+
+    A column that the matrix does not have is an error then; in a flattened matrix it was one of the next row.
+    """
     sizes = dims(matrix)
     if sizes is None or len(sizes) != 2 or len(strides) != 2 or max(strides) >= len(shape):
         return None
@@ -113,16 +117,16 @@ def _of_reshapes(node: ir.Node) -> Unsqueezed | None:
     """For a Reshape, maybe behind others, that adds axes to a value."""
     shape, source = dims(node.outputs[0]), node.inputs[0]
     while source is not None and shape is not None:
-        axes = _added(dims(source) or (), shape)
-        if axes:
+        before = dims(source)
+        if before is not None and (axes := _added(before, shape)):
             return Unsqueezed(source, axes)
-        before = source.producer()
-        source = None if before is None or not _keeps_order(before) else before.inputs[0]
+        maker = source.producer()
+        source = maker.inputs[0] if maker is not None and _keeps_order(maker) else None
     return None
 
 
 def _keeps_order(node: ir.Node) -> bool:
-    return not node.domain and node.op_type in REARRANGING and node.op_type != "Transpose"
+    return not node.domain and node.op_type in REGROUPING
 
 
 def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int]:

@@ -12,14 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.asked import Constants
+from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.folding import ARITHMETIC, FLOATS
 from onnx_subgraph.operators.elementwise import REARRANGING
 
 _MOST_STEPS = 16
 """Nodes that are followed from a value; a bias of positions needs six."""
-_LARGEST = 1 << 20
-"""Constants up to this size in bytes are searched."""
 _TAKING = REARRANGING | {"Gather", "Expand", "Tile", "Slice", "Identity"}
 """Operators that give elements of their first operand and no others."""
 _SUMS = frozenset(("Add", "Sub", "Mul"))
@@ -49,7 +47,7 @@ def _interval(
 
 def _found(constants: Constants, value: ir.Value, steps: int, known: dict[ir.Value, Interval | None]) -> Interval | None:
     if constants.is_constant(value):
-        return None if value.const_value is not None and value.const_value.nbytes > _LARGEST else _of(constants.array(value))
+        return _of(small(constants, value))
     node = value.producer()
     if node is None or node.domain or value is not node.outputs[0] or not node.inputs or value.dtype is None:
         return None

@@ -24,7 +24,7 @@ from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape, values
-from onnx_subgraph.model.surgery import remove, replace, store, sweep
+from onnx_subgraph.model.surgery import constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
 from onnx_subgraph.operators.elementwise import REARRANGING
 
@@ -244,10 +244,7 @@ class _Pass:
         numbers, allows_zero = _target(source.shape, node.outputs[0].shape), node.attributes.get("allowzero")
         if numbers is None or (0 in numbers and allows_zero is not None and (allows_zero.is_ref() or allows_zero.as_int())):
             return
-        tensor = ir.tensor(np.array(numbers, np.int64))
-        made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or node.outputs[0].name}_shape")
-        made.outputs[0].name = f"{node.outputs[0].name}__shape"
-        made.outputs[0].type, made.outputs[0].shape = ir.TensorType(ir.DataType.INT64), ir.Shape([len(numbers)])
+        made = constant(np.array(numbers, np.int64), f"{node.outputs[0].name}__shape")
         _graph(node).insert_before(node, made)
         node.replace_input_with(1, made.outputs[0])
         sweep([target])

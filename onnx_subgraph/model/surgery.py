@@ -60,6 +60,15 @@ def store(value: ir.Value, array: np.ndarray) -> ir.Node:
     return made
 
 
+def constant(array: np.ndarray, name: str) -> ir.Node:
+    """A Constant with these elements, whose result has a name. It is in no graph yet."""
+    made = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(array))], name=name)
+    result = made.outputs[0]
+    result.name, result.shape = name, ir.Shape(array.shape)
+    result.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+    return made
+
+
 def is_read(node: ir.Node) -> bool:
     """Whether anything reads a result of the node."""
     return any(output.uses() or output.is_graph_output() for output in node.outputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.asked import Constants
+from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.counting import count
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.intervals import interval
@@ -16,8 +16,6 @@ from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
 
 _MOST_STEPS = 16
 """Nodes that are followed from a value; real masks need five."""
-_LARGEST = 1 << 20
-"""Constants up to this size in bytes are searched."""
 _SPREADING = REARRANGING | {"Expand", "Tile", "Slice", "Gather", "Identity"}
 """Operators that give elements of their first operand and no others."""
 
@@ -38,10 +36,9 @@ def _element(
 
 
 def _found(constants: Constants, value: ir.Value, steps: int, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
-    if constants.is_constant(value) and not _is_large(value):
-        array = constants.array(value)
-        if array is not None:
-            return _only(array)
+    array = small(constants, value)
+    if array is not None:
+        return _only(array)
     node = value.producer()
     if node is None or node.domain or value is not node.outputs[0]:
         return None
@@ -75,10 +72,6 @@ def _is_never_less(constants: Constants, node: ir.Node) -> bool:
     if counted is None or bound is None or not all(isinstance(s.by, int) and s.by >= 0 for s in counted.strides.values()):
         return False
     return bool(counted.start >= bound)
-
-
-def _is_large(value: ir.Value) -> bool:
-    return value.const_value is not None and value.const_value.nbytes > _LARGEST
 
 
 def _only(array: np.ndarray) -> np.ndarray | None:

@@ -14,7 +14,9 @@ Cast CastLike Identity
 """
 ELEMENTWISE = {"": frozenset(_STANDARD.split()), "com.microsoft": frozenset({"Gelu", "QuickGelu"})}
 """Domain → its elementwise operators."""
-REARRANGING = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+REGROUPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that keep the elements of their operand in their order, and give them other axes."""
+REARRANGING = REGROUPING | {"Transpose"}
 """Operators that only rearrange the elements of their operand."""
 
 

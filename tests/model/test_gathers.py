@@ -11,6 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.gathers import as_unsqueeze
 from onnx_subgraph.model.shapes import infer_shapes
 from tests.model.test_simplify import operators, parsed, run, simplified
 
@@ -156,7 +158,7 @@ def test_fewer_rows_than_the_matrix_has_are_not_all() -> None:
     ],
     ids=["every second column", "from the second row"],
 )
-def test_indices_beyond_the_matrix_stay_an_error(body: str) -> None:
+def test_indices_beyond_the_matrix_stay(body: str) -> None:
     _, written = simplified(of(body))
     assert operators(written)["GatherND"] + operators(written)["Gather"] >= 1 and operators(written)["Unsqueeze"] > 1
 
@@ -166,6 +168,19 @@ def test_a_quotient_that_is_no_size_is_unknown() -> None:
     infer_shapes(model)
     made = next(node for node in model.graph if node.outputs[0].name == "r").outputs[0]
     assert made.shape is not None and "/" not in str(made.shape[0])
+
+
+def test_a_value_of_unknown_rank_gets_no_axes() -> None:
+    """It may have an axis of size 1 already."""
+    model = ir.from_proto(of("y = Neg(row)"))
+    infer_shapes(model)
+    (x,) = model.graph.inputs
+    x.shape = None
+    node = ir.Node("", "Reshape", [x, ir.Value(name="t", type=ir.TensorType(ir.DataType.INT64))])
+    node.outputs[0].shape = ir.Shape([1, 1])
+    assert as_unsqueeze(Constants(model), node) == []
+    x.shape = ir.Shape([])
+    assert [made.op_type for made in as_unsqueeze(Constants(model), node)] == ["Constant", "Unsqueeze"]
 
 
 def test_the_module_of_a_gather_stays() -> None:
