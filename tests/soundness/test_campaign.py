@@ -140,6 +140,19 @@ def test_a_tool_with_a_wrong_judgement_is_detected(
     test_a_tool_without_a_safety_is_found_out(sabotage, trap, kinds, first, monkeypatch)
 
 
+ZEROS = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 4] x) => (float[4, 4] y)
+{ d = Sub (x, x)  n = ReduceL2 <axes = [-1]> (d)  y = Div (d, n) }"""
+
+
+def test_a_rewrite_that_is_a_number_where_the_original_is_none_is_no_finding() -> None:
+    """0 / 0 is NaN in the original, and 0 in LpNormalization. The rewrite is undone, as `--fix-overflows` is not given."""
+    feeds = np.ones((4, 4), np.float32)
+    tried = trial.attempt(Case(onnx.parser.parse_model(ZEROS), ({"x": feeds},), "standard"), Random(0), verified=True)
+    assert "lp-normalization" in tried.patterns
+    assert tried.verified == "equivalent"
+    assert tried.finding is None, tried.finding
+
+
 TWINS = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 4] x) => (float[4, 4] y) <float eps = {1e-5}>
 {
   m = ReduceMean <axes = [-1]> (x)  d = Sub (x, m)  n = ReduceMean <axes = [AXIS]> (x)  e = Sub (x, n)

@@ -226,8 +226,12 @@ class _Attempt:
 
 
 def doubts(result: FuseResult, names: Collection[str] = ()) -> str:
-    """The rewrites that were called wrong and undone, and why, but for those of the patterns of these names; "" for none."""
-    return "; ".join(sentence(u) for u in result.undone if u.found != "nowhere" and u.rewrite.pattern not in names)
+    """The rewrites that were called wrong and undone, and why, but for those of the patterns of these names; "" for none.
+
+    A rewrite that gives a number where the original has none is undone as well, but it is not called wrong.
+    """
+    called_wrong = (u for u in result.undone if u.found != "nowhere" and not u.overflows)
+    return "; ".join(sentence(u) for u in called_wrong if u.rewrite.pattern not in names)
 
 
 def interface(before: onnx.ModelProto, after: onnx.ModelProto) -> Finding | None:
