@@ -6,6 +6,7 @@ the condition alone. T5 has a bias of positions in place of 0, which is far from
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.follow import Follow
 from onnx_subgraph.model.intervals import interval
 from onnx_subgraph.model.shapes import same_shape
 from onnx_subgraph.model.surgery import constant
@@ -20,8 +22,6 @@ from onnx_subgraph.model.uniform import element
 
 _EXACT = frozenset(("Cast", "Clip", "IsInf", "IsNaN", "Max", "Min", "Not", "Where"))
 """Elementwise operators that do not round."""
-_MOST_STEPS = 8
-"""Nodes that are followed from a value; bounded masks need three."""
 
 
 class Choice(NamedTuple):
@@ -88,23 +88,17 @@ def _is_plain(constants: Constants, node: ir.Node) -> bool:
 
 def choice(constants: Constants, value: ir.Value | None) -> Choice | None:
     """The condition and the two numbers of a value; None where it is something else, or one number everywhere."""
-    return _choice(constants, value, _MOST_STEPS, {})
+    return Follow(partial(_found, constants))(value)
 
 
-def _choice(constants: Constants, value: ir.Value | None, steps: int, known: dict[ir.Value, Choice | None]) -> Choice | None:
-    node = None if value is None else value.producer()
-    if value is None or node is None or node.domain or node.op_type not in _EXACT or not steps:
+def _found(constants: Constants, value: ir.Value, follow: Follow[Choice]) -> Choice | None:
+    node = value.producer()
+    if node is None or node.domain or node.op_type not in _EXACT:
         return None
-    if value not in known:
-        known[value] = _found(constants, node, steps - 1, known)
-    return known[value]
-
-
-def _found(constants: Constants, node: ir.Node, steps: int, known: dict[ir.Value, Choice | None]) -> Choice | None:
-    if node.op_type == "Where" and node.inputs[0] is not None and _choice(constants, node.inputs[0], steps, known) is None:
+    if node.op_type == "Where" and node.inputs[0] is not None and follow(node.inputs[0]) is None:
         first, second = (element(constants, operand) for operand in node.inputs[1:])
         return None if first is None or second is None else Choice(node.inputs[0], first, second)
-    operands = [None if v is None else _choice(constants, v, steps, known) or element(constants, v) for v in node.inputs]
+    operands = [None if v is None else follow(v) or element(constants, v) for v in node.inputs]
     choices = [one for one in operands if isinstance(one, Choice)]
     if not choices or any(one.condition is not choices[0].condition for one in choices):
         return None

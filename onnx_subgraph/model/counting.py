@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.dimension_names import Dim
+from onnx_subgraph.model.follow import Follow
 from onnx_subgraph.model.shapes import SHAPE_DATA, dims, same_dim
 from onnx_subgraph.operators.elementwise import REGROUPING
 
 _INTEGERS = frozenset((ir.DataType.INT32, ir.DataType.INT64))
 _FOLLOWED = REGROUPING | {"Add", "Cast", "Expand", "Identity", "Mul"}
 """Operators whose results count if their operands do."""
-_MOST_STEPS = 16
-"""Nodes that are followed from a value; real indices need six."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,13 @@ class Count:
 
 def count(constants: Constants, value: ir.Value | None) -> Count | None:
     """How integers count along their axes; None if they do not, or if that is not known."""
-    return _count(constants, value, _MOST_STEPS, {})
+    return Follow(partial(_found, constants))(value)
 
 
-def _count(constants: Constants, value: ir.Value | None, steps: int, known: dict[ir.Value, Count | None]) -> Count | None:
+def _found(constants: Constants, value: ir.Value, follow: Follow[Count]) -> Count | None:
     shape = dims(value)
-    if value is None or shape is None or value.dtype not in _INTEGERS or not steps:
+    if shape is None or value.dtype not in _INTEGERS:
         return None
-    if value not in known:
-        known[value] = _found(constants, value, shape, steps - 1, known)
-    return known[value]
-
-
-def _found(
-    constants: Constants, value: ir.Value, shape: tuple[Dim, ...], steps: int, known: dict[ir.Value, Count | None]
-) -> Count | None:
     number, node = _number(constants, value), value.producer()
     if isinstance(number, int):
         return Count(number, shape, {})
@@ -66,7 +58,7 @@ def _found(
         return Count(start, shape, {0: Stride(step, value)}) if isinstance(start, int) and isinstance(step, int) else None
     if node.op_type not in _FOLLOWED:
         return None
-    parts = [_count(constants, operand, steps, known) for operand in node.inputs[: 2 if node.op_type in ("Add", "Mul") else 1]]
+    parts = [follow(operand) for operand in node.inputs[: 2 if node.op_type in ("Add", "Mul") else 1]]
     if node.op_type == "Mul":
         return _product(constants, node, parts, shape)
     if any(part is None for part in parts):

@@ -6,6 +6,7 @@ results at bounds, in the same type.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -14,10 +15,9 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.folding import ARITHMETIC, FLOATS
+from onnx_subgraph.model.follow import Follow
 from onnx_subgraph.operators.elementwise import REARRANGING
 
-_MOST_STEPS = 16
-"""Nodes that are followed from a value; a bias of positions needs six."""
 _TAKING = REARRANGING | {"Gather", "Expand", "Tile", "Slice", "Identity"}
 """Operators that give elements of their first operand and no others."""
 _SUMS = frozenset(("Add", "Sub", "Mul"))
@@ -32,35 +32,27 @@ class Interval(NamedTuple):
 
 def interval(constants: Constants, value: ir.Value | None) -> Interval | None:
     """The bounds of a floating value in every run; None where a bound is not known."""
-    return _interval(constants, value, _MOST_STEPS, {})
+    return Follow(partial(_found, constants))(value)
 
 
-def _interval(
-    constants: Constants, value: ir.Value | None, steps: int, known: dict[ir.Value, Interval | None]
-) -> Interval | None:
-    if value is None or not steps or value.dtype is None or value.dtype.numpy() not in FLOATS:
+def _found(constants: Constants, value: ir.Value, follow: Follow[Interval]) -> Interval | None:
+    if value.dtype is None or value.dtype.numpy() not in FLOATS:
         return None
-    if value not in known:
-        known[value] = _found(constants, value, steps - 1, known)
-    return known[value]
-
-
-def _found(constants: Constants, value: ir.Value, steps: int, known: dict[ir.Value, Interval | None]) -> Interval | None:
     if constants.is_constant(value):
         return _of(small(constants, value))
     node = value.producer()
-    if node is None or node.domain or value is not node.outputs[0] or not node.inputs or value.dtype is None:
+    if node is None or node.domain or value is not node.outputs[0] or not node.inputs:
         return None
     dtype = value.dtype.numpy()
     if node.op_type in _TAKING:
-        return _interval(constants, node.inputs[0], steps, known)
+        return follow(node.inputs[0])
     if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.BOOL:
         return _of(np.array([0, 1], dtype))
     if node.op_type not in ("Where", "Cast", "Concat", *_SUMS):
         return None
     parts = []
     for operand in node.inputs[1:] if node.op_type == "Where" else node.inputs:
-        found = _interval(constants, operand, steps, known)
+        found = follow(operand)
         if found is None:
             return None
         parts.append(found)

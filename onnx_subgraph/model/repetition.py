@@ -8,17 +8,17 @@ Values of pairs may also be concatenated with each other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.follow import Follow
+from onnx_subgraph.operators.elementwise import REGROUPING
 
-DEEPEST = 16
-"""Maximum number of nodes to look behind a value."""
 ELEMENTWISE = frozenset({"Abs", "Cast", "Cos", "Exp", "Identity", "Neg", "Reciprocal", "Sin", "Sqrt"})
 BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
-REGROUPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 Base = Callable[[Constants, ir.Value], "bool | None"]
 """Whether a value repeats, judged by the value and its own node alone; None where unknown."""
@@ -26,23 +26,23 @@ Base = Callable[[Constants, ir.Value], "bool | None"]
 
 def doubled(constants: Constants, value: ir.Value) -> bool | None:
     """Whether the two halves of each row are equal; None where unknown."""
-    return _repeats(constants, value, _joined_to_itself, 0)
+    return Follow(partial(_repeats, constants, _joined_to_itself))(value)
 
 
 def paired(constants: Constants, value: ir.Value) -> bool | None:
     """Whether each row has every element twice in succession; None where unknown."""
-    return _repeats(constants, value, _each_twice, 0)
+    return Follow(partial(_repeats, constants, _each_twice))(value)
 
 
-def _repeats(constants: Constants, value: ir.Value, base: Base, depth: int) -> bool | None:
+def _repeats(constants: Constants, base: Base, value: ir.Value, follow: Follow[bool]) -> bool | None:
     source = constants.see_through(value)
     found = base(constants, source)
     node = source.producer()
-    if found is not None or node is None or node.domain or depth >= DEEPEST:
+    if found is not None or node is None or node.domain:
         return found
     rows = _joined(node) if base is _each_twice and node.op_type == "Concat" else _rows(constants, node)
     # Never False here: rows that do not repeat can still give a result that does, as Abs of [1, -1].
-    return True if rows and all(_repeats(constants, row, base, depth + 1) for row in rows) else None
+    return True if rows and all(map(follow, rows)) else None
 
 
 def _rows(constants: Constants, node: ir.Node) -> list[ir.Value]:

@@ -5,37 +5,28 @@ Exporters write one where a network has no mask: a constant True, expanded to th
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.counting import count
 from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.follow import Follow
 from onnx_subgraph.model.intervals import interval
 from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
 
-_MOST_STEPS = 16
-"""Nodes that are followed from a value; real masks need five."""
 _SPREADING = REARRANGING | {"Expand", "Tile", "Slice", "Gather", "Identity"}
 """Operators that give elements of their first operand and no others."""
 
 
 def element(constants: Constants, value: ir.Value | None) -> np.ndarray | None:
     """The number, without axes, that every element of a value is in every run. None if they differ, or if it is not known."""
-    return _element(constants, value, _MOST_STEPS, {})
+    return Follow(partial(_found, constants))(value)
 
 
-def _element(
-    constants: Constants, value: ir.Value | None, steps: int, known: dict[ir.Value, np.ndarray | None]
-) -> np.ndarray | None:
-    if value is None or not steps:
-        return None
-    if value not in known:
-        known[value] = _found(constants, value, steps - 1, known)
-    return known[value]
-
-
-def _found(constants: Constants, value: ir.Value, steps: int, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
+def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) -> np.ndarray | None:
     array = small(constants, value)
     if array is not None:
         return _only(array)
@@ -46,10 +37,10 @@ def _found(constants: Constants, value: ir.Value, steps: int, known: dict[ir.Val
         given = node.attributes.get("value")
         return np.zeros((), np.float32) if given is None else None if given.is_ref() else _only(given.as_tensor().numpy())
     if node.op_type in _SPREADING:
-        return _element(constants, node.inputs[0], steps, known)
+        return follow(node.inputs[0])
     if node.op_type == "Where":
-        condition = _element(constants, node.inputs[0], steps, known)
-        return None if condition is None else _element(constants, node.inputs[1 if condition else 2], steps, known)
+        condition = follow(node.inputs[0])
+        return None if condition is None else follow(node.inputs[1 if condition else 2])
     if node.op_type == "GreaterOrEqual" and _is_never_less(constants, node):
         return np.array(True)
     if node.op_type in ("IsInf", "IsNaN") and interval(constants, node.inputs[0]) is not None:
@@ -58,7 +49,7 @@ def _found(constants: Constants, value: ir.Value, steps: int, known: dict[ir.Val
         return None
     operands = []
     for operand in node.inputs:
-        number = _element(constants, operand, steps, known)
+        number = follow(operand)
         if number is None:
             return None
         operands.append(number)

@@ -128,7 +128,7 @@ def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None
         return None
     bindings: dict[str, Binding] = {}
     for name, binding in match.bindings.items():
-        if isinstance(binding, ir.Value):
+        if type(binding) is ir.Value:
             while binding in renewed:
                 binding = renewed[binding]
             producer = binding.producer()

@@ -130,7 +130,7 @@ class _Facts:
 
     def binding(self, bound: Binding) -> Hashable:
         """What a name is bound to. Raises _Untold."""
-        if isinstance(bound, ir.Value):
+        if type(bound) is ir.Value:
             return self.value(bound)
         if isinstance(bound, ir.Attr):
             return self._attribute(bound)

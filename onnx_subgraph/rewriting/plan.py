@@ -191,7 +191,7 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
     if pattern.bodies and target not in pattern.targets:
         return []
     own = pattern.grow is not None and pattern.grow.domain != OWN_DOMAIN
-    if own or isinstance(match.selector, Builder):
+    if own or (match.selector is not None and isinstance(match.selector, Builder)):
         return [((None,), False)]
     if target == "function":
         return [] if len(match.nodes) == 1 and pattern.replace and not pattern.raised else [((None,), False)]
@@ -215,7 +215,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
     graph = graph_of(match.graph)
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness(site.outline, graph, match.nodes)
-    shared = [v for n in match.pattern.shares if isinstance(v := match.bindings.get(n), ir.Value)]
+    shared = [v for n in match.pattern.shares if type(v := match.bindings.get(n)) is ir.Value]
     provided = dict.fromkeys(match.roots[n] for n in names)
     stay = staying(match.nodes, provided, shared, before.is_needed, site.constants)
     if stay:
@@ -240,4 +240,4 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
 def _staying(match: Match) -> list[ir.Value]:
     """The bound values that the match reads and does not compute."""
     inner = {o for n in match.nodes for o in n.outputs}
-    return list(dict.fromkeys(v for v in match.bindings.values() if isinstance(v, ir.Value) and v not in inner))
+    return list(dict.fromkeys(v for v in match.bindings.values() if type(v) is ir.Value and v not in inner))
