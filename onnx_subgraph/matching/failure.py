@@ -68,7 +68,7 @@ class Failure:
     @property
     def matched(self) -> int:
         """The number of matched nodes."""
-        return (self.rank + SLIGHTLY) // NODE
+        return len(self.nodes) or (self.rank + SLIGHTLY) // NODE
 
     def at(self, rank: int) -> Failure:
         """The same failure with another rank."""

@@ -39,7 +39,7 @@ class State:
 
     def whole(self) -> State:
         """The state with the highest rank: every node matched, only a condition may fail."""
-        return self.further(NODE // 2)
+        return self.further(3 * NODE)
 
     def further(self, steps: int) -> State:
         """The same state with its rank changed by `steps`, to rank a failure."""

@@ -168,6 +168,7 @@ def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any
             span,
             value,
             said=lambda: read_elsewhere(view, value, user),  # noqa: B023
+            nodes=state.matched,
         )
         return None
     return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen, doubles=doubles, visited=tuple(state.visited()))

@@ -163,7 +163,8 @@ def _head(planned: Plan) -> str:
 
 def _unless_inlined(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
     """Return `refused`, unless the provider would inline the operator even at that opset."""
-    operands = [Operand(root.dtype) for root in match.roots.values() if root.dtype is not None]
+    dtypes = (match.roots[name].dtype for name in function.provided_names(match))
+    operands = [Operand(dtype) for dtype in dtypes if dtype is not None]
     for provider in loadability:
         if refused.opset is not None and provider.inlines(refused.operator, refused.opset, operands):
             return checks.inlined(refused.operator, provider)

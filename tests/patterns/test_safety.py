@@ -486,6 +486,25 @@ def test_the_opset_is_raised_if_allowed(fused: Any, policy: str) -> None:
     model.agrees()
 
 
+def test_the_opset_is_raised_for_a_kernel_of_the_results_type(fused: Any) -> None:
+    """The variance is a double, for which there is no kernel of LayerNormalization beside float16. Only y must have one."""
+    model = fused(
+        """
+        agraph (float16[2, 4, 8] x) => (float16[2, 4, 8] y)
+        <double two = {2}, double eps = {1e-5}, float16[8] w = {1, 2, 1, 2, 1, 2, 1, 2}, float16[8] b = {0, 1, 0, 1, 0, 1, 0, 1}>
+        {
+          m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) wide = Cast <to = 11> (d) p = Pow(wide, two)
+          v = ReduceMean <axes = [-1]> (p) e = Add(v, eps) s = Sqrt(e) n = Div(wide, s) h = Cast <to = 10> (n)
+          g = Mul(h, w) y = Add(g, b)
+        }
+        """,
+        version=11,
+        opset="auto",
+    )
+    assert model.operators == {"LayerNormalization": 1} and model.result.opset_after == 17
+    model.agrees()
+
+
 def test_the_opset_is_not_raised_without_need(fused: Any) -> None:
     model = fused("agraph (float[2, 8] x) => (float[2, 8] y) { y = Neg(x) }", target="standard", opset="auto")
     assert model.result.opset_after == 17 and model.output.read_bytes() == model.source.read_bytes()
