@@ -1,12 +1,14 @@
 """Explain why a sentence is false: the deciding part, the actual values, and what would make it true.
 
-`x.rank == 3` is false because x.rank is 4. Of parts joined by `and`, the first false one is the reason.
+`x.rank == 3` is false because x.rank is 4. Of parts joined by `and`, the first false one is the reason; of those joined by `or`,
+every one that does not ask whether a part of the pattern is there.
 """
 
 from __future__ import annotations
 
 import ast
 import math
+from copy import deepcopy
 from typing import Any
 
 from onnx_subgraph.language.comparison import UnknownFact
@@ -24,14 +26,34 @@ _VERBS: dict[type[ast.cmpop], str] = {
     ast.NotIn: "be none of",
 }
 
+_WISHES = {
+    "is_constant": "let {} be a constant",
+    "is_scalar": "let {} have one element",
+    "is_output": "let {} be an output of the graph",
+    "is_doubled": "let {} be the same twice along its last axis",
+    "is_paired": "let each two neighbours along the last axis of {} be the same",
+    "is_binary": "let every element of {} be 0 or 1",
+}
+"""What would make a fact true."""
+_OPPOSITES = {
+    "is_constant": "let {} be computed, not constant",
+    "is_dequantized": "let {} come from no DequantizeLinear",
+}
+"""What would make it false."""
+
 
 def deciding_part(sentence: Expression | ast.expr, names: Names) -> ast.expr:
-    """The part that makes a sentence false: the first false part of an `and`, else the sentence."""
+    """The part that makes a sentence false: the first false part of an `and`, the parts of an `or` that say more than which form
+    of the pattern matched, else the sentence.
+    """
     tree = sentence.tree if isinstance(sentence, Expression) else sentence
     if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
         for part in tree.values:
             if _is_false(part, names):
                 return deciding_part(part, names)
+    if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or):
+        telling = [deciding_part(part, names) for part in tree.values if not _asks_presence(part)]
+        return tree if not telling else telling[0] if len(telling) == 1 else ast.BoolOp(ast.Or(), telling)
     if isinstance(tree, ast.Compare) and len(tree.ops) > 1:
         left = tree.left
         for op, right in zip(tree.ops, tree.comparators, strict=True):
@@ -42,11 +64,23 @@ def deciding_part(sentence: Expression | ast.expr, names: Names) -> ast.expr:
     return tree
 
 
+def spelled(part: ast.expr) -> str:
+    """A part of a sentence as text, with short numbers: `low.value <= -1e+08`."""
+    return ast.unparse(_Short().visit(deepcopy(part)))
+
+
+class _Short(ast.NodeTransformer):
+    """Writes floats with at most six digits."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return ast.Name(_text(node.value)) if isinstance(node.value, float) else node
+
+
 def facts(part: ast.expr, names: Names) -> str:
     """The actual values in a false part: "x.rank is 4", "a.dtype is float32, b.dtype is float16"."""
     said: dict[str, str] = {}
     for operand in _operands(part):
-        words = ast.unparse(operand)
+        words = spelled(operand)
         try:
             said.setdefault(words, f"{words} {_shown(evaluate(operand, names))}")
         except UnknownFact as unknown:
@@ -57,32 +91,27 @@ def facts(part: ast.expr, names: Names) -> str:
 def wish(part: ast.expr) -> str:
     """What would make a false part true: "let x.rank be 3"."""
     match part:
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return ", or ".join(map(wish, values))
         case ast.Compare(left=left, ops=[ast.Is()]):
-            return f"leave {ast.unparse(left)} out"
+            return f"leave {spelled(left)} out"
         case ast.Compare(left=left, ops=[ast.IsNot()]):
-            return f"give {ast.unparse(left)}"
+            return f"give {spelled(left)}"
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             if isinstance(left, ast.Constant) and not isinstance(right, ast.Constant) and isinstance(op, ast.Eq | ast.NotEq):
                 left, right = right, left
-            return f"let {ast.unparse(left)} {_VERBS[type(op)]} {ast.unparse(right)}"
-        case ast.Attribute(value=ast.Name(id=name), attr="is_constant"):
-            return f"let {name} be a constant"
-        case ast.Attribute(value=ast.Name(id=name), attr="is_scalar"):
-            return f"let {name} have one element"
-        case ast.Attribute(value=ast.Name(id=name), attr="is_output"):
-            return f"let {name} be an output of the graph"
-        case ast.Attribute(value=ast.Name(id=name), attr="is_doubled"):
-            return f"let {name} be the same twice along its last axis"
-        case ast.Attribute(value=ast.Name(id=name), attr="is_paired"):
-            return f"let each two neighbours along the last axis of {name} be the same"
-        case ast.Attribute(value=ast.Name(id=name), attr="is_binary"):
-            return f"let every element of {name} be 0 or 1"
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):
-            return f"let {name} be computed, not constant"
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_dequantized")):
-            return f"let {name} come from no DequantizeLinear"
+            return f"let {spelled(left)} {_VERBS[type(op)]} {spelled(right)}"
+        case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in _WISHES:
+            return _WISHES[attr].format(name)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in _OPPOSITES:
+            return _OPPOSITES[attr].format(name)
         case _:
-            return f"make `{ast.unparse(part)}` true"
+            return f"make `{spelled(part)}` true"
+
+
+def _asks_presence(part: ast.expr) -> bool:
+    """Whether a part only asks whether something is there."""
+    return isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Is | ast.IsNot)
 
 
 def _is_false(part: ast.expr, names: Names) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -128,7 +127,7 @@ def constant_of_rank(rank: int, found: str = "") -> Said:
 def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, object]) -> tuple[str, str]:
     """Why a sentence is false, with the values of its names in the graph; and what would make it true."""
     part = falsity.deciding_part(sentence, names)
-    head = "it is false" if part is sentence.tree else f"`{ast.unparse(part)}` is false"
+    head = "it is false" if part is sentence.tree else f"`{falsity.spelled(part)}` is false"
     stand_for = (f"{n} is `{v.name}`" for n in free_names(part) if isinstance(v := bindings.get(n), ir.Value))
     return f"{head}: {falsity.facts(part, names)}", "; ".join((falsity.wish(part), *stand_for))
 
