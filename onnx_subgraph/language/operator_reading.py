@@ -23,7 +23,7 @@ from onnx_subgraph.language.sentence import free_names, place_of, read_conjuncts
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text_of
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
-from onnx_subgraph.language.vocabulary import DTYPES, TYPE_FACTS
+from onnx_subgraph.language.vocabulary import DTYPES, TYPE_FACTS, is_word
 
 KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *WRITTEN, "native", "layouts", "formulas")
 """The keys of an operator's file, in the usual order."""
@@ -111,6 +111,9 @@ def _parameters(data: Data | None, what: str) -> tuple[Mapping[str, str], frozen
             raise PatternError(
                 f"`{key.text}` is not a name", span=key.span, hint="write it in lower case, with `?` if it is optional"
             )
+        if is_word(name[1]) or name[1] == PROVIDERS:
+            hint = f"call it something else, such as `{name[1]}_`"
+            raise PatternError(f"`{name[1]}` is a word of the language", span=key.span, hint=hint)
         found[name[1]] = " ".join(read_text_of(value, key.text).text.split())
         if name[2]:
             optional.add(name[1])

@@ -136,6 +136,8 @@ def test_a_mistake_in_raises_is_shown_at_its_place(written: str, instead: str, s
         ("where: shift is None and twice is None", "without: [shift, twice]", "`without` has become a sentence"),
         ("lines: y", "line: y", "`line` is not a key of a lowering"),
         ('  shift?: "[…]"', '  Shift: "[…]"', "`Shift` is not a name"),
+        ('  shift?: "[…]"', '  providers?: "[…]"', "`providers` is a word of the language"),
+        ('  shift?: "[…]"', '  sqrt?: "[…]"', "`sqrt` is a word of the language"),
     ],
 )
 def test_a_mistake_in_an_operators_file_is_shown_at_its_place(written: str, instead: str, says: str) -> None:
