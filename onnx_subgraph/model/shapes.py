@@ -163,10 +163,12 @@ def proved_only(model: ir.Model) -> Iterator[None]:
     """Within the block shapes follow from the inputs alone, not from declarations of other values.
 
     Runtimes treat those declarations as hints, and files become stale: a model exported for one size still declares it after its
-    inputs got symbolic dimensions. Afterwards values whose shape stayed unknown have their old shape.
+    inputs got symbolic dimensions. Afterwards values whose shape stayed unknown have their old shape, and results of graphs their
+    old sizes, also if another value took the place of one.
     """
     given = {value for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())}
     known = {value: value.shape for value in values(model) if value not in given}
+    ends = [(graph, [value.shape for value in graph.outputs]) for graph in model.graphs()]
     claims = any(value.meta.get(DECLARED, (None, None))[1] is not None for value in known)
     if claims:
         for value in known:
@@ -176,6 +178,17 @@ def proved_only(model: ir.Model) -> Iterator[None]:
     yield
     for value, shape in known.items() if claims else ():
         value.shape = shape if value.shape is None else value.shape
+    for graph, shapes in ends if claims else ():
+        for value, shape in zip(graph.outputs, shapes, strict=False):  # a body that took the place of its If has none left
+            value.shape = _filled(value.shape, shape)
+
+
+def _filled(shape: ir.Shape | None, other: ir.Shape | None) -> ir.Shape | None:
+    """A shape with the sizes of another one in place of unknown ones."""
+    if shape is None or other is None or len(shape) != len(other):
+        return shape or other
+    pairs = zip(shape.dims, other.dims, strict=True)
+    return ir.Shape([a if isinstance(a, int) or dimension_names.name_of(a) is not None else b for a, b in pairs])
 
 
 def values(model: ir.Model) -> Iterator[ir.Value]:
