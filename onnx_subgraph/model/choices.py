@@ -22,6 +22,8 @@ from onnx_subgraph.model.uniform import element
 
 _EXACT = frozenset(("Cast", "Clip", "IsInf", "IsNaN", "Max", "Min", "Not", "Where"))
 """Elementwise operators that do not round."""
+_CHOSEN = frozenset((ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64))
+"""Types for which runtimes have a Where."""
 
 
 class Choice(NamedTuple):
@@ -33,15 +35,26 @@ class Choice(NamedTuple):
 
 
 def as_where(constants: Constants, node: ir.Node) -> list[ir.Node]:
-    """The two constants and the Where that give the result of an operator on such values; [] for other nodes."""
-    if node.domain or node.op_type not in _EXACT or len(node.outputs) != 1 or _is_plain(constants, node):
+    """The nodes that give the result of an operator on such values from the condition; [] for other nodes.
+
+    Two constants and a Where, or for a condition the condition itself or its opposite.
+    """
+    if node.domain or node.op_type not in _EXACT or len(node.outputs) != 1:
         return []
-    if node.op_type == "Clip" and (bounded := _bounded(constants, node)):
-        return bounded
+    if node.op_type == "Clip":
+        if node.inputs[0] is None or is_within(constants, node.inputs[0], node):
+            return []
+        if bounded := _bounded(constants, node):
+            return bounded
     found, result = choice(constants, node.outputs[0]), node.outputs[0]
-    if found is None or not same_shape(found.condition, result) or result.dtype is None:
+    if found is None or found.condition is result or not same_shape(found.condition, result):
         return []
-    if any(number.dtype != result.dtype.numpy() for number in (found.yes, found.no)):
+    if _is_plain(constants, node, found.condition):
+        return []
+    if result.dtype == ir.DataType.BOOL:
+        operator = "Identity" if found.yes else "Not"
+        return [] if found.yes == found.no else [ir.Node("", operator, [found.condition], name=_name(node))]
+    if result.dtype not in _CHOSEN or any(number.dtype != result.dtype.numpy() for number in (found.yes, found.no)):
         return []
     yes, no = constant(found.yes, f"{result.name}__yes"), constant(found.no, f"{result.name}__no")
     return [yes, no, _where(node, found.condition, yes.outputs[0], no.outputs[0])]
@@ -78,31 +91,55 @@ def is_within(constants: Constants, value: ir.Value, clip: ir.Node) -> bool:
 
 
 def _where(node: ir.Node, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Node:
-    return ir.Node("", "Where", [condition, yes, no], name=f"{node.name or node.outputs[0].name}_chosen")
+    return ir.Node("", "Where", [condition, yes, no], name=_name(node))
 
 
-def _is_plain(constants: Constants, node: ir.Node) -> bool:
-    """Whether a node is a Where of two numbers already."""
-    return node.op_type == "Where" and all(v is not None and constants.scalar(v) is not None for v in node.inputs[1:])
+def _name(node: ir.Node) -> str:
+    return f"{node.name or node.outputs[0].name}_chosen"
+
+
+def _is_plain(constants: Constants, node: ir.Node, condition: ir.Value) -> bool:
+    """Whether a node has no operands but numbers and the condition, maybe negated or cast."""
+    return all(v is None or _is_cast(v, condition) or element(constants, v) is not None for v in node.inputs)
+
+
+def _is_cast(value: ir.Value, condition: ir.Value) -> bool:
+    """Whether a value is the condition, its opposite, or a cast of one of them."""
+    while value is not condition:
+        node = value.producer()
+        if node is None or node.op_type not in ("Cast", "Not") or node.inputs[0] is None:
+            return False
+        value = node.inputs[0]
+    return True
 
 
 def choice(constants: Constants, value: ir.Value | None) -> Choice | None:
-    """The condition and the two numbers of a value; None where it is something else, or one number everywhere."""
+    """The condition and the two numbers of a value; None where it is something else, or one number everywhere.
+
+    A condition that is nothing else is a choice by itself.
+    """
     return Follow(partial(_found, constants))(value)
 
 
 def _found(constants: Constants, value: ir.Value, follow: Follow[Choice]) -> Choice | None:
     node = value.producer()
-    if node is None or node.domain or node.op_type not in _EXACT:
-        return None
-    if node.op_type == "Where" and node.inputs[0] is not None and follow(node.inputs[0]) is None:
-        first, second = (element(constants, operand) for operand in node.inputs[1:])
-        return None if first is None or second is None else Choice(node.inputs[0], first, second)
-    operands = [None if v is None else follow(v) or element(constants, v) for v in node.inputs]
+    known = node is not None and not node.domain and node.op_type in _EXACT and len(node.outputs) == 1
+    found = _computed(constants, node, follow) if node is not None and known else None
+    if found is None and value.dtype == ir.DataType.BOOL and element(constants, value) is None:
+        return Choice(value, np.array(True), np.array(False))
+    return found
+
+
+def _computed(constants: Constants, node: ir.Node, follow: Follow[Choice]) -> Choice | None:
+    """What an operator gives on choices by one condition, and numbers."""
+    operands: list[Choice | np.ndarray | None] = []
+    for value in node.inputs:
+        number = element(constants, value)
+        operands.append(follow(value) if number is None else number)
+        if value is not None and operands[-1] is None:
+            return None
     choices = [one for one in operands if isinstance(one, Choice)]
     if not choices or any(one.condition is not choices[0].condition for one in choices):
-        return None
-    if any(one is None and operand is not None for one, operand in zip(operands, node.inputs, strict=True)):
         return None
     yes = _folded(constants, node, [one.yes if isinstance(one, Choice) else one for one in operands])
     no = _folded(constants, node, [one.no if isinstance(one, Choice) else one for one in operands])

@@ -1,4 +1,4 @@
-"""Integers that count along axes: what Range gives, with further axes, sums, and products with sizes."""
+"""Integers that count along axes: what Range gives, or a constant, with further axes, sums, and products with sizes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.asked import Constants
+from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.follow import Follow
 from onnx_subgraph.model.shapes import SHAPE_DATA, dims, same_dim
@@ -51,6 +52,8 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[Count]) -> Coun
     number, node = _number(constants, value), value.producer()
     if isinstance(number, int):
         return Count(number, shape, {})
+    if constants.is_constant(value):
+        return count_of(small(constants, value))
     if node is None or node.domain:
         return None
     if node.op_type == "Range":
@@ -72,6 +75,20 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[Count]) -> Coun
     if strides is None or more is None or strides.keys() & more.keys():
         return None
     return Count(first.start + sum(other.start for other in others), shape, strides | more)
+
+
+def count_of(array: np.ndarray | None) -> Count | None:
+    """How the elements of a constant count."""
+    if array is None or not array.size:
+        return None
+    first = array[(0,) * array.ndim]
+    strides = {axis: int(array.take(1, axis).flat[0] - first) for axis in range(array.ndim) if array.shape[axis] > 1}
+    counted = first + sum(
+        by * np.arange(array.shape[axis]).reshape(-1, *[1] * (array.ndim - axis - 1)) for axis, by in strides.items()
+    )
+    if not np.array_equal(np.broadcast_to(counted, array.shape), array):
+        return None
+    return Count(int(first), array.shape, {axis: Stride(by) for axis, by in strides.items() if by})
 
 
 def _product(constants: Constants, node: ir.Node, parts: Sequence[Count | None], shape: tuple[Dim, ...]) -> Count | None:

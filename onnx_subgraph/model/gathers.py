@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.asked import Constants
-from onnx_subgraph.model.counting import Stride, count
+from onnx_subgraph.model.asked import Constants, small
+from onnx_subgraph.model.counting import Count, Stride, count, count_of
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import dims, same_dim
 from onnx_subgraph.model.surgery import constant
@@ -66,19 +66,27 @@ def _unsqueezed(constants: Constants, node: ir.Node) -> Unsqueezed | None:
 
 def _of_pairs(constants: Constants, matrix: ir.Value, indices: ir.Value) -> Unsqueezed | None:
     """For GatherND from a matrix, with pairs of a row and a column."""
-    pairs, shape = indices.producer(), indices.shape
-    if pairs is None or pairs.op_type != "Concat" or pairs.domain or shape is None or len(pairs.inputs) != 2:
-        return None
-    if pairs.attributes.get_int("axis", 0) not in (-1, len(shape) - 1):
-        return None
     strides: dict[int, Stride] = {}
-    for part in pairs.inputs:
-        found = count(constants, part)
-        if found is None or found.start or not same_dim(found.shape[-1], 1) or len(found.strides) != 1:
+    for found in _halves(constants, indices):
+        if found is None or found.start or len(found.strides) != 1:
             return None
         strides |= found.strides
     in_order = list(strides) == sorted(strides) and all(stride.by == 1 for stride in strides.values())
-    return _of_matrix(matrix, strides, tuple(shape.dims)[:-1]) if in_order else None
+    shape = indices.shape
+    return _of_matrix(matrix, strides, tuple(shape.dims)[:-1]) if in_order and shape is not None else None
+
+
+def _halves(constants: Constants, indices: ir.Value) -> list[Count | None]:
+    """How the first and the second of each pair along the last axis count; [] where they are not told apart."""
+    array, shape, pairs = small(constants, indices), indices.shape, indices.producer()
+    if array is not None:
+        return [count_of(array[..., half]) for half in range(2)] if array.shape[-1:] == (2,) else []
+    if pairs is None or pairs.op_type != "Concat" or pairs.domain or shape is None or len(pairs.inputs) != 2:
+        return []
+    if pairs.attributes.get_int("axis", 0) not in (-1, len(shape) - 1):
+        return []
+    found = [count(constants, part) for part in pairs.inputs]
+    return [one if one is not None and same_dim(one.shape[-1], 1) else None for one in found]
 
 
 def _of_flat(constants: Constants, source: ir.Value, indices: ir.Value, result: ir.Value) -> Unsqueezed | None:

@@ -22,6 +22,7 @@ from onnx_subgraph.model.gathers import as_unsqueeze
 from onnx_subgraph.model.joins import as_part
 from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
+from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape, values
 from onnx_subgraph.model.surgery import constant, remove, replace, store, sweep
@@ -73,6 +74,7 @@ NOTHING = Simplified()
 def simplify(model: ir.Model) -> Simplified:
     """Simplify the main graph and its bodies. Changes `model`, whose shapes must be inferred."""
     before, counts = _nodes(model), Counter[str]()
+    old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
         for _ in range(_MOST_PASSES):
             done = _Pass(model).run()
@@ -84,6 +86,7 @@ def simplify(model: ir.Model) -> Simplified:
     captured = move_captured_weights(model)
     if not any(counts.values()) and not captured:
         return NOTHING
+    name_apart(model, old)
     removed = before - _nodes(model)
     return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], removed, captured)
 

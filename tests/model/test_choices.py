@@ -21,6 +21,11 @@ CHOSEN = {
     "a maximum": "m = Where(c, zero, low) r = Max(m, floor) y = Add(x, r)",
     "equal numbers": "m = Where(c, same, low) r = Clip(m, floor) y = Add(x, r)",
 }
+CONDITIONS = {
+    "infinite": ("inf = Div(low, zero) m = Where(c, inf, zero) i = IsInf(m) y = Where(i, x, low)", {"Where": 1}),
+    "finite": ("inf = Div(low, zero) m = Where(c, zero, inf) i = IsInf(m) y = Where(i, x, low)", {"Not": 1, "Where": 1}),
+    "a cast": ("m = Where(c, floor, zero) b = Clip(m, low) i = Cast<to = 9>(b) y = Where(i, x, low)", {"Where": 1}),
+}
 OTHERS = {
     "numbers that differ": "m = Where(c, many, low) r = Max(m, floor) y = Add(x, r)",
     "two conditions": "m = Where(c, zero, low) n = Where(d, zero, low) r = Max(m, n) y = Add(x, r)",
@@ -29,6 +34,8 @@ OTHERS = {
     "another shape": "m = Where(c, zero, low) r = Max(m, x) y = Add(x, r)",
     "a smaller condition": "m = Where(e, same, low) r = Max(m, floor) y = Add(x, r)",
     "a choice already": "m = Where(c, zero, low) y = Add(x, m)",
+    "a condition that is cast": "n = Not(c) m = Cast<to = 1>(n) y = Add(x, m)",
+    "a condition that is asked": "i = IsInf(x) y = Where(i, low, x)",
 }
 
 
@@ -52,4 +59,23 @@ def test_other_operators_stay(body: str) -> None:
     model = parsed(body, INPUTS, weights=WEIGHTS)
     _, written = simplified(model)
     assert operators(written) == operators(model)
+    np.testing.assert_array_equal(run(written, feeds())[0], run(model, feeds())[0])
+
+
+@pytest.mark.parametrize(("body", "left"), CONDITIONS.values(), ids=CONDITIONS)
+def test_a_condition_on_a_choice_is_its_condition_or_the_opposite(body: str, left: dict[str, int]) -> None:
+    """onnxruntime has no Where of conditions."""
+    model = parsed(body, INPUTS, weights=WEIGHTS)
+    _, written = simplified(model)
+    assert operators(written) == left
+    np.testing.assert_array_equal(run(written, feeds())[0], run(model, feeds())[0])
+
+
+def test_new_names_are_new() -> None:
+    """As after a run that made these names, for another target."""
+    body = "m = Where(c, zero, low) b = Clip(m, floor) "
+    body += "[b_chosen] b__yes = Neg(x) b__no = Abs(x) s = Add(b__no, b) y = Add(s, b__yes)"
+    model = parsed(body, INPUTS, weights=WEIGHTS)
+    _, written = simplified(model)
+    assert operators(written)["Clip"] == 0
     np.testing.assert_array_equal(run(written, feeds())[0], run(model, feeds())[0])

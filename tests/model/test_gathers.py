@@ -50,6 +50,15 @@ def test_a_gather_of_all_elements_is_an_unsqueeze(body: str, sizes: tuple[int, i
 
 
 @pytest.mark.parametrize("body", [PAIRS, FLAT], ids=["pairs", "flat"])
+@pytest.mark.parametrize("inputs", ["float[N, 5] x", "float[3, T] x", "float[3, 5] x"])
+def test_indices_along_a_fixed_size_are_constants(body: str, inputs: str) -> None:
+    model = of(body, inputs)
+    _, written = simplified(model)
+    assert operators(written)["Neg"] == 1 and not {"GatherND", "Gather", "Range"} & operators(written).keys()
+    assert np.array_equal(run(written, feeds(model))[0], run(model, feeds(model))[0])
+
+
+@pytest.mark.parametrize("body", [PAIRS, FLAT], ids=["pairs", "flat"])
 def test_columns_whose_number_is_another_size_are_gathered(body: str) -> None:
     """The length of a mask has its own name where a model has a cache."""
     other = "w = Shape(x) v = Gather(w, one) " + body.replace("Mul(row, t)", "Mul(row, v)")

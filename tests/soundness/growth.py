@@ -57,7 +57,7 @@ class Scope:
 class Growth:
     """The whole model. scopes: the main graph and the bodies under construction, whose values can all be read.
 
-    hidden: values that no other node may read.
+    hidden: values that no other node may read. dropped: results that nothing reads, not even as an output.
     """
 
     random: Random
@@ -70,6 +70,7 @@ class Growth:
     functions: list[onnx.FunctionProto] = field(default_factory=list)
     domains: set[str] = field(default_factory=set)
     hidden: set[str] = field(default_factory=set)
+    dropped: set[str] = field(default_factory=set)
     count: int = 0
 
     @property
@@ -144,7 +145,7 @@ class Growth:
 
     def pick(self, fits: Callable[[Value], bool] = lambda _: True) -> Value | None:
         """A value that fits, preferring later ones."""
-        fitting = [v for v in self.values if v.name not in self.hidden and fits(v)]
+        fitting = [v for v in self.values if v.name not in self.hidden | self.dropped and fits(v)]
         if not fitting:
             return None
         return fitting[max(self.random.randrange(len(fitting)), self.random.randrange(len(fitting)))]
@@ -174,7 +175,7 @@ class Growth:
         """The model. Unread values are outputs, beside the requested outputs."""
         scope = self.scopes[0]
         read = self._read()
-        unread = [o for n in scope.nodes for o in n.output if o and o not in read]
+        unread = [o for n in scope.nodes for o in n.output if o and o not in read | self.dropped]
         known = {v.name: v for v in scope.values}
         wanted = [known[n] for n in dict.fromkeys([*self.outputs, *unread]) if n in known]
         outputs = [helper.make_tensor_value_info(v.name, tensor_type(v.dtype), [None] * v.rank) for v in wanted]
