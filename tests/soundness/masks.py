@@ -50,7 +50,11 @@ def along(growth: Growth, sizes: Value, value: Value, axis: int, start: int, ste
 
 
 def bounded(growth: Growth) -> None:
-    """A mask of two numbers, or of a number and a table, with operators on it."""
+    """A mask of two numbers, or of a number and a table, with operators on it.
+
+    Other operators read only where it is above a number, for they do not bear numbers as large.
+    """
+    visible = {value.name for value in growth.values}
     keep = condition(growth)
     if keep is None:
         return
@@ -60,6 +64,9 @@ def bounded(growth: Growth) -> None:
     (mask,) = growth.node("Where", [keep, *pair], ("float32", keep.shape))
     for _ in range(growth.random.randint(1, 3)):
         mask = _step(growth, mask)
+    growth.hidden |= {value.name for value in growth.values if value.is_float} - visible
+    (above,) = growth.node("Greater", [mask, growth.weight(np.float32(-2))], ("bool", mask.shape))
+    growth.node("Cast", [above], ("float32", mask.shape), to=1)
 
 
 def _number(growth: Growth) -> np.ndarray:
