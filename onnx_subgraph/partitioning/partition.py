@@ -33,6 +33,7 @@ from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.values import check_not_negative
+from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
 from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.reference import Reference
@@ -239,9 +240,10 @@ class _Trial:
         """The verdict, and the engines whose backend failed or is wrong: spot → why."""
         opened: list[EngineSession] = []
 
-        def by_engines() -> Session | Failure:
+        def by_engines(fed: Fed) -> Session | Failure:
             try:
-                session = EngineSession(candidate, backends=watched, weights=weights)
+                file = write_temporary(fed.to(partition.model), self.path, folder) if fed.results else candidate
+                session = EngineSession(file, backends=watched, weights=weights)
             except Exception as error:  # onnxruntime's errors have no common base
                 return Failure(str(error))
             opened.append(session)
@@ -258,8 +260,10 @@ class _Trial:
             if (accuracy := self.options.accuracy) is None:
                 failures = wrong(watched.values())
             else:
-                rounded = with_roundings(replace(verdict, also=(name,)), self.truth(reference), by_engines())
-                verdict, failures = held_to(rounded, accuracy), further(watched.values(), accuracy, partition.final)
+                verdict = replace(verdict, also=(name,))
+                if verdict.verdict == "equivalent":
+                    verdict = with_roundings(verdict, self.truth(reference), by_engines(reference.fed(CPU)))
+                verdict, failures = held_to(verdict, accuracy), further(watched.values(), accuracy, partition.final)
         if verdict.verdict == "equivalent":
             note_bounds(partition.model, apart(watched.values()))
         failed = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}

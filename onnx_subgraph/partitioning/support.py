@@ -13,6 +13,7 @@ from onnx_subgraph.errors import OnnxSubgraphError, UsageError, as_raised
 from onnx_subgraph.model.nested import bodies, reads
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.rewriting.enclosure import unenclosable
+from onnx_subgraph.verification.randomness import random_operator
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class Support:
             return "is among those denied"
         if self.limits.results is not None and not any(output.name in self.limits.results for output in node.outputs):
             return "is left to another backend"
+        if random_operator(node, self.model):
+            return "gives random results, which can't be compared inside an engine"
         return _not_a_tensor(node) or _unenclosable(node) or self._unsupported(node)
 
     def _unsupported(self, node: ir.Node) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
 
 from onnx_subgraph.kernels import Description
 from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import COARSEST, Truth, with_roundings
+from onnx_subgraph.verification.sessions import Failure, Session
 from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.verdict import Verdict
 
@@ -30,10 +31,13 @@ def both_ways(
     """
     way = f"the kernels for {library.used}" + ("" if numerics == "float32" else f", {numerics}")
     home = (file or reference.path).resolve().parent
-    opened = partial(open_model, candidate, home, CPU, optimised=True, libraries=(library.path,))
+
+    def opened(fed: Fed) -> Session | Failure:
+        return open_model(fed.to(candidate), home, CPU, optimised=True, libraries=(library.path,))
+
     found = replace(reference.verdict(file or candidate, also={way: opened}, coarser=COARSER[numerics]), also=(way,))
     if numerics != "float32" and found.verdict == "equivalent":
-        found = with_roundings(found, Truth(reference), opened())
+        found = with_roundings(found, Truth(reference), opened(reference.fed(reference.providers[0])))
     ours = {name for domain, name, _ in candidate.functions if domain == OWN_DOMAIN}
     return replace(found, strength="kernel") if ours <= {*library.operators} else found
 

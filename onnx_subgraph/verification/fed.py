@@ -37,6 +37,10 @@ class Fed:
     results: Mapping[str, ir.DataType] = field(default_factory=dict)
     random: frozenset[str] = frozenset()
 
+    def to(self, candidate: ir.Model) -> ir.Model:
+        """The candidate with the same results fed; itself where there are none."""
+        return with_results_fed(candidate, self.results, self.sources) if self.results else candidate
+
 
 def fed(model: ir.Model, session: Session, cases: Sequence[Case], opens: Opens) -> Fed | Failure:
     """Find the random operators of the original, and feed their results. Sets the cases' `drawn` and `outputs`.

@@ -49,7 +49,7 @@ def sources(model: ir.Model, suspects: Collection[str] = ()) -> tuple[Source, ..
     """The random nodes of the main graph, in graph order. suspects: results that differed in two runs."""
     found = []
     for node in model.graph:
-        op = _random_operator(node, model)
+        op = random_operator(node, model)
         if not op and any(value.name in suspects for value in node.outputs):
             op = node.op_type
         if op:
@@ -147,7 +147,8 @@ def listed(found: Sequence[Source]) -> str:
     return f"{shown} and {len(found) - 3} more" if len(found) > 3 else shown
 
 
-def _random_operator(node: ir.Node, model: ir.Model) -> str:
+def random_operator(node: ir.Node, model: ir.Model) -> str:
+    """The random operator that a node is, or that its subgraphs or functions run; "" for none."""
     return next((inner.op_type for inner in _all_run_by(node, model) if _is_random(inner)), "")
 
 

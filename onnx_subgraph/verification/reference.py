@@ -28,6 +28,7 @@ from onnx_subgraph.model.specialize import fix_dimensions
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
+from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
@@ -46,7 +47,7 @@ from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.untaken import check_untaken, inferred
 from onnx_subgraph.verification.verdict import Run, Showing, Verdict
 
-Opener = Callable[[], Session | Failure]
+Opener = Callable[[Fed], Session | Failure]
 """Opens a session of a candidate."""
 
 
@@ -140,7 +141,8 @@ class Reference:
             self._tell(f"candidate by {name}")
             cases = self.cases(self.providers[0])
             assert not isinstance(cases, Failure)
-            runs += self._compared(self.providers[0], outcomes_of(opened(), name, True, cases), coarser, also=True)
+            ran = outcomes_of(opened(self.fed(self.providers[0])), name, True, cases)
+            runs += self._compared(self.providers[0], ran, coarser, also=True)
         verdict = Verdict(
             "equivalent" if all(run.equal for run in runs) else "different",
             strength,
@@ -179,6 +181,10 @@ class Reference:
         if provider not in self._cases:
             self._cases[provider] = self._drawn(provider)
         return self._cases[provider]
+
+    def fed(self, provider: str) -> Fed:
+        """The random results of the original that are fed on a provider, on which the original runs."""
+        return self._drawings[provider].fed
 
     def measure_noise(self, provider: str) -> None:
         """Widen the bounds of the provider's cases, on which the original runs, by all its noise."""
@@ -219,7 +225,7 @@ class Reference:
         """The outcomes of a candidate on a provider."""
         for optimised in (False, True):
             self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-            yield from trial.outcomes(provider, optimised, cases, self._drawings[provider].fed)
+            yield from trial.outcomes(provider, optimised, cases, self.fed(provider))
 
     def _nearer(self, case: Case, names: Collection[str], outputs: Outputs) -> Mapping[str, Finding]:
         """The outputs that are as near to the truth as the original's; empty if the user set the bounds."""

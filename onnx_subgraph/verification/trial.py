@@ -13,7 +13,6 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.judge import Finding, compare_all
 from onnx_subgraph.verification.memory import open_model
-from onnx_subgraph.verification.randomness import with_results_fed
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, executed, open_session, placement, run
 from onnx_subgraph.verification.verdict import Placement, Run
 
@@ -92,8 +91,7 @@ class Trial:
 
     def _opened(self, provider: str, optimised: bool, fed: Fed, placing: bool, profile: Path | None) -> Session | Failure:
         if self.file is None or fed.results or (self.named and profile is not None):
-            model = with_results_fed(self.model, fed.results, fed.sources) if fed.results else self.model
-            return open_model(model, self.home, provider, optimised=optimised, placing=placing, profile=profile)
+            return open_model(fed.to(self.model), self.home, provider, optimised=optimised, placing=placing, profile=profile)
         folder = None if self.file.resolve().parent == self.home else self.home  # a link's own data have the names of links
         return open_session(self.file, provider, optimised=optimised, folder=folder, placing=placing, profile=profile)
 

@@ -54,6 +54,17 @@ def test_a_layer_becomes_one_node_that_runs_with_and_without_the_library(library
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
 
 
+def test_random_results_are_fed_to_the_kernels_as_well(library: Path, tmp_path: Path, run: Run) -> None:
+    """The noise of a decoder, as in VITS: each run draws it anew, so it is drawn once, for the original and all others."""
+    model, fused = tmp_path / "noisy.onnx", tmp_path / "fused.onnx"
+    noisy = LAYER.replace("y = Add(r, a)", "n = RandomNormalLike(a) t = Add(r, a) y = Add(t, n)")
+    onnx.save(onnx.parser.parse_model(noisy), model)
+    ran = run("fuse", str(model), "--target", "native", "-o", str(fused))
+    assert ran.code == 0 and "the model ran by the kernels for" in ran.out and "undone" not in ran.out
+    assert [node.op_type for node in onnx.load(fused).graph.node] == ["Linear", "RandomNormalLike", "Add", "Add"]
+    assert run("verify", str(model), str(fused)).code == 0
+
+
 def test_a_kernel_that_is_not_faster_here_is_not_used(
     library: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

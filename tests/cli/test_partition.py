@@ -109,6 +109,17 @@ def test_a_mistake_in_the_expectations_is_reported_first(run: Run, layers: Path,
     assert done.code == 2 and said in done.err and not output.exists()
 
 
+def test_random_operators_stay_outside(run: Run, tmp_path: Path) -> None:
+    """An engine would draw other numbers than the original, and could not be compared with it."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 4] x) => (float[N, 4] y)
+      { a = Exp(x) n = RandomNormalLike(a) s = Add(a, n) t = Tanh(s) y = Abs(t) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "noisy.onnx")
+    given = ("--backend", "reference", "--min-nodes", "1", "--max-crossing", "99")
+    done = run("partition", tmp_path / "noisy.onnx", *given, "-o", tmp_path / "p.onnx")
+    assert done.code == 0 and "gives random results, which can't be compared inside an engine" in " ".join(done.out.split())
+    assert [node.op_type for node in onnx.load(tmp_path / "p.onnx").graph.node] == ["Engine", "RandomNormalLike", "Engine"]
+
+
 def test_a_second_backend_gets_what_the_first_leaves(run: Run, tmp_path: Path) -> None:
     model = ROOT / "sample_models" / "resnet_torchscript.onnx"
     npu = tmp_path / "npu.yaml"

@@ -17,7 +17,7 @@ from tests.soundness.planting import Planted
 OPSETS = (11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24)
 EDGES = (12, 13, 14, 17, 18, 20, 23)
 """Opsets from which operators of patterns are written, or mean, something else than in the one before."""
-TARGETS = ("onnxruntime", "onnxruntime", "onnxruntime", "standard", "function")
+TARGETS = ("onnxruntime", "onnxruntime", "onnxruntime", "standard", "function", "native")
 SHAPES = ((2, 8), (2, 3, 8), (1, 2, 4, 4), (2, 3, 8), (4, 4), (2, 6), (3,), (2, 4, 5, 5))
 PLACES = ("graph", "graph", "graph", "graph", *planting.PLACES)
 ATTEMPTS = 8

@@ -11,13 +11,15 @@ import hashlib
 import traceback
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
 import onnx
 
-from onnx_subgraph.errors import OnnxSubgraphError
+from onnx_subgraph import kernels
+from onnx_subgraph.errors import KernelError, OnnxSubgraphError
 from onnx_subgraph.options import Options
 from onnx_subgraph.pipeline import fuse
 from onnx_subgraph.report.blame import sentence
@@ -98,11 +100,22 @@ def _collided(case: Case, random: Random, folder: Path) -> Case:
     return replace(case, model=model)
 
 
+@cache
+def _has_kernels() -> bool:
+    """Whether this machine has our library, without which nothing is fused for it."""
+    try:
+        kernels.path()
+    except KernelError:
+        return False
+    return True
+
+
 def _fuse(case: Case, folder: Path, name: str, source: Path | None = None, *, verify: bool = False) -> FuseResult:
     if source is None:
         source = folder / f"{name}.onnx"
         source.write_bytes(case.model.SerializeToString(deterministic=True))
-    options = Options(target=case.target, opset=case.opset, verify=verify, prefer="fusion")
+    target = case.target if case.target != "native" or _has_kernels() else "function"
+    options = Options(target=target, opset=case.opset, verify=verify, prefer="fusion")
     patterns = misleading() if case.trap == traps.WRONG else library()
     return fuse(source, folder / f"{name}.fused.onnx", patterns, options)
 

@@ -109,6 +109,6 @@ def test_the_truth_of_a_very_large_model_is_not_computed(model: Path, monkeypatc
 def test_a_wrong_answer_is_different_for_any_truth(model: Path, rtol: float | None) -> None:
     reference = Reference(model, rtol=rtol)
     for off, expected in ((0.0, "equivalent"), (1e-5, "different"), (1e-2, "different")):
-        verdict = reference.verdict(model, also={"other": lambda off=off: Session(Answers(off), ("y",))})  # type: ignore[misc]
+        verdict = reference.verdict(model, also={"other": lambda fed, off=off: Session(Answers(off), ("y",))})  # type: ignore[misc]
         assert verdict.verdict == expected
         assert {run.provider for run in verdict.runs if not run.equal} <= {"other"}
