@@ -20,7 +20,8 @@ import numpy as np
 import onnxruntime
 
 from onnx_subgraph import EngineSession
-from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample_models" / "gpt2_dynamo.onnx"

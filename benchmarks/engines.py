@@ -33,7 +33,8 @@ from onnx_subgraph.backends.openvino import OpenVino
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
 from onnx_subgraph.verification.sizes import assignments, symbols

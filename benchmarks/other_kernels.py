@@ -24,7 +24,8 @@ from rows import tell
 
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.model.files import load
-from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import Finding, compare, compare_all, flatten, is_float

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.matching.find import find
     from onnx_subgraph.options import Options
     from onnx_subgraph.partitioning.inline import inline
-    from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
+    from onnx_subgraph.partitioning.options import PartitionOptions
+    from onnx_subgraph.partitioning.partition import PartitionResult, partition
     from onnx_subgraph.partitioning.worth import RegionLimits
     from onnx_subgraph.pipeline import fuse
     from onnx_subgraph.regions.region import Region
@@ -102,7 +103,7 @@ _HOMES = {
     "OnnxSubgraphError": "errors",
     "OnnxSubgraphWarning": "errors",
     "Options": "options",
-    "PartitionOptions": "partitioning.partition",
+    "PartitionOptions": "partitioning.options",
     "PartitionResult": "partitioning.partition",
     "PatternError": "errors",
     "Region": "regions.region",

@@ -30,7 +30,8 @@ from onnx_subgraph.errors import UsageError
 if TYPE_CHECKING:
     from onnx_subgraph.expectation.check import Check
     from onnx_subgraph.expectation.expectation import Section
-    from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult
+    from onnx_subgraph.partitioning.options import PartitionOptions
+    from onnx_subgraph.partitioning.partition import PartitionResult
 
 
 @click.command(short_help="Make engines of the regions that a backend supports.")
@@ -166,7 +167,7 @@ def partition(
     from onnx_subgraph.deadline import within
     from onnx_subgraph.expectation.partitions import check_partition, partition_expectation
     from onnx_subgraph.model.atomic import check_target
-    from onnx_subgraph.partitioning.partition import PartitionOptions
+    from onnx_subgraph.partitioning.options import PartitionOptions
     from onnx_subgraph.partitioning.partition import partition as run
     from onnx_subgraph.partitioning.worth import RegionLimits
     from onnx_subgraph.report import json, text

@@ -13,7 +13,8 @@ from onnx_subgraph.language.library import Library
 from onnx_subgraph.model.files import hand_on, load
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.options import Options
-from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import MEASURED, RegionLimits
 from onnx_subgraph.pipeline import Accepts, fuse
 from onnx_subgraph.result import Engines, FuseResult

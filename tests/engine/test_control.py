@@ -18,7 +18,8 @@ from onnx_subgraph.engine.custom_op import register_engines
 from onnx_subgraph.engine.engine import EngineSettings
 from onnx_subgraph.errors import OnnxSubgraphWarning
 from onnx_subgraph.partitioning.inline import inline
-from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import PartitionResult, partition
 from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.engine.backends import Scripted, fails
 

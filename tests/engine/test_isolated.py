@@ -24,7 +24,8 @@ from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning, UsageError
-from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.engine.backends import fails, feed, region
 from tests.partitioning.models import SAMPLES

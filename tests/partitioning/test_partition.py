@@ -22,7 +22,8 @@ from onnx_subgraph.engine.engine import EngineSettings
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import ModelError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.partitioning.inline import inline
-from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import PartitionResult, partition
 from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.engine.backends import Scripted, fails, sleeps
 from tests.partitioning.models import LAYERS, SAMPLES, Without, run, x

@@ -16,7 +16,8 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning import measure
 from onnx_subgraph.partitioning.choice import partition_model
-from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.work import likely_sizes, operations
 from onnx_subgraph.partitioning.worth import RegionLimits, cost
 from onnx_subgraph.regions.region import Region

@@ -10,7 +10,8 @@ import onnx
 import pytest
 
 from onnx_subgraph import EngineSession, Options, load_patterns
-from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import MEASURED
 from onnx_subgraph.tuning import tune
 from onnx_subgraph.tuning.engines import fuse_with_engines
