@@ -87,13 +87,18 @@ class OnnxRuntime(Backend):
         return outputs
 
     def _session(self, content: bytes, options: Any) -> Any:
-        """A session; in the program's global thread pool if there is one, since onnxruntime then accepts no other."""
+        """A session; in the program's global thread pool if there is one, since onnxruntime then accepts no other.
+
+        If onnxruntime's optimization fails, as it does for a Relu and a Clip of doubles, the session has none.
+        """
         open_session = partial(plain_session_class(), content, options, providers=self._providers)
         try:
             return open_session(enable_fallback=0)  # onnxruntime prints nothing if this fails
         except Exception as error:  # onnxruntime's exceptions have no common base class of their own
             if "use_per_session_threads" in str(error):
                 options.use_per_session_threads = False
+            else:
+                options.graph_optimization_level = self._runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         return open_session()
 
     def _quiet_options(self) -> Any:

@@ -109,6 +109,16 @@ def test_a_mistake_in_the_expectations_is_reported_first(run: Run, layers: Path,
     assert done.code == 2 and said in done.err and not output.exists()
 
 
+def test_a_region_that_onnxruntime_runs_only_as_it_is(run: Run, tmp_path: Path) -> None:
+    """Its optimization raises an error for a Relu and a Clip of doubles."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (double[N, 4] x) => (double[N, 4] y)
+      <double low = {-1}, double high = {6}> { a = Relu(x) y = Clip(a, low, high) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "double.onnx")
+    given = ("--backend", "onnxruntime", "--min-nodes", "1", "--max-crossing", "99")
+    done = run("partition", tmp_path / "double.onnx", *given, "-o", tmp_path / "p.onnx")
+    assert done.code in (0, 1) and "bug" not in done.out + done.err
+
+
 def test_random_operators_stay_outside(run: Run, tmp_path: Path) -> None:
     """An engine would draw other numbers than the original, and could not be compared with it."""
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 4] x) => (float[N, 4] y)
