@@ -53,9 +53,11 @@ class Truth:
 def distance(array: Array, exact: Array) -> float:
     """The largest difference, relative to the largest element of the truth; absolute where the truth is 0 everywhere.
 
-    Infinite where one is NaN or infinite and the other is not the same. A truth beyond the range of the array's dtype counts as
-    infinite.
+    Infinite where the shapes differ, and where one is NaN or infinite and the other is not the same. A truth beyond the range of
+    the array's dtype counts as infinite.
     """
+    if array.shape != exact.shape:
+        return math.inf
     with np.errstate(over="ignore", invalid="ignore"):
         wide, stored = array.astype(np.float64), exact.astype(array.dtype).astype(np.float64)
     numbers = np.isfinite(wide) & np.isfinite(stored)

@@ -137,6 +137,16 @@ def test_a_backend_that_is_always_wrong_leaves_the_model_unchanged(tmp_path: Pat
     assert result.output.read_bytes() == result.model.read_bytes()
 
 
+def test_a_backend_that_loses_an_axis_is_named(tmp_path: Path) -> None:
+    """As OpenVINO does for a HardSwish whose constants have more axes. At run time onnxruntime takes over."""
+    flat = Scripted(answering=lambda outputs: [output.reshape(output.shape[1:]) for output in outputs])
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x) => (float[1, 2, 4] y) <float[1, 1, 1] k = {3}>
+      { a = Add(k, x) y = Exp(a) }"""
+    result = partitioned(written(text, tmp_path), tmp_path, flat)
+    assert result.verdict.verdict == "equivalent" and not result.engines
+    assert ["of shape [2, 4], not [1, 2, 4]" in region.reason for region in result.refused] == [True]
+
+
 def test_without_verification_all_supported_regions_become_engines(tmp_path: Path) -> None:
     failing = Scripted(compiling=fails(RuntimeError("no")))
     result = partitioned(written(LAYERS, tmp_path), tmp_path, failing, verify=False)

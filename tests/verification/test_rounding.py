@@ -21,6 +21,10 @@ def test_storing_the_truth_is_off_by_one_rounding(exact: np.ndarray) -> None:
     assert distance(exact.astype(np.float32), exact) <= 2.0**-24
 
 
+def test_another_shape_is_infinitely_far() -> None:
+    assert distance(TRUTH.astype(np.float32), TRUTH[None]) == math.inf
+
+
 @pytest.mark.parametrize("lost", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("at", range(3))
 def test_a_missing_number_is_infinitely_far(lost: float, at: int) -> None:
