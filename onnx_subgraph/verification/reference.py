@@ -222,10 +222,14 @@ class Reference:
         return list(itertools.chain.from_iterable(found))
 
     def _outcomes(self, trial: Trial, provider: str, cases: Sequence[Case]) -> Iterator[Outcome]:
-        """The outcomes of a candidate on a provider."""
+        """The outcomes of a candidate on a provider; only without optimisation if neither it nor the original loads with it."""
         for optimised in (False, True):
             self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-            yield from trial.outcomes(provider, optimised, cases, self.fed(provider))
+            for outcome in trial.outcomes(provider, optimised, cases, self.fed(provider)):
+                if optimised and outcome.problem and isinstance(open_file(self.path, provider, optimised=True), Failure):
+                    self._remarks["onnxruntime does not load the original with optimisation, so it was off"] = None
+                    return
+                yield outcome
 
     def _nearer(self, case: Case, names: Collection[str], outputs: Outputs) -> Mapping[str, Finding]:
         """The outputs that are as near to the truth as the original's; empty if the user set the bounds."""

@@ -217,6 +217,26 @@ def test_dtypes(tmp_path: Path, type: str) -> None:  # noqa: A002
         assert verify(kept, other).verdict == "different"
 
 
+OF_DOUBLES = """<ir_version: 8, opset_import: ["" : 17]> g (double[n, 3] x) => (double[n, 3] y)
+  <double low = {-1}, double zero = {0}, double high = {6}> { LINES }"""
+
+
+def test_an_original_that_does_not_load_with_optimisation_is_compared_without(tmp_path: Path) -> None:
+    """onnxruntime's optimisation raises an error for a Relu and a Clip of doubles."""
+    lines = {
+        "original": "r = Relu(x) y = Clip(r, low, high)",
+        "single": "y = Clip(x, zero, high)",
+        "wrong": "y = Clip(x, low, high)",
+    }
+    models = {name: write(tmp_path / f"{name}.onnx", OF_DOUBLES.replace("LINES", text)) for name, text in lines.items()}
+    for candidate, runs in (("original", {False}), ("single", {False, True})):
+        verdict = verify(models["original"], models[candidate])
+        assert verdict.verdict == "equivalent" and {run.optimised for run in verdict.runs} == runs
+        assert ("does not load the original with optimisation" in verdict.reason) == (runs == {False})
+    assert verify(models["original"], models["wrong"]).verdict == "different"
+    assert verify(models["single"], models["original"]).verdict == "different"
+
+
 def test_a_candidate_that_does_not_load_is_different_with_a_reason(tmp_path: Path) -> None:
     kept = plain(tmp_path / "a.onnx")
     broken = write(
