@@ -87,7 +87,8 @@ def _fuse(
     with clock.stage("load"), uncollected():
         original = load(model)
         made_constant = make_constant(original) if options.constant_initializers else ()
-        infer_shapes(original)
+        if not options.fixed:  # else after the dimensions have their sizes: inference may give them the names of others
+            infer_shapes(original)
         before, opset_before = _operators(original), original.opset_imports.get("", 0)
     if options.fixed:
         with clock.stage("specialize"):

@@ -31,6 +31,18 @@ def test_a_static_model_is_verified_and_written(run: Run, tmp_path: Path) -> Non
     assert [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in written.graph.input] == [[1, 8], [1, 8]]
 
 
+def test_a_name_of_an_output_stays_free(run: Run, tmp_path: Path) -> None:
+    """What the Reshape gives has as many elements as x. So inference gives the nameless dimension of x the name M."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float["?", 8, 3, 5] x, int64[4] n) => (float[M, 2, 6, 10] y)
+      <int64[6] six = {-1, 2, 2, 2, 3, 5}, int64[4] n = {-1, 2, 6, 10}> {
+        r = Reshape(x, six) t = Transpose <perm = [0, 3, 4, 1, 5, 2]> (r) y = Reshape(t, n) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    result = run("specialize", tmp_path / "model.onnx", "--shape", "x=2x8x3x5", "-o", tmp_path / "static.onnx", "--json")
+    assert result.code == 0 and result.json["verification"]["verdict"] == "equivalent", result.err
+    (output,) = onnx.load(tmp_path / "static.onnx").graph.output
+    assert output.type.tensor_type.shape.dim[0].dim_param == "M"
+
+
 def test_it_is_written_beside_the_model_under_the_name_of_its_shape(run: Run, plain: Path) -> None:
     result = run("specialize", plain, "--shape", "x=2x8")
     assert result.code == 0 and "fixed    x=2x8" in result.out and "equivalent" in result.out
