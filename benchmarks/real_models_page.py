@@ -54,7 +54,8 @@ NAMES = """\
 The name of a symbolic dimension must not matter. Each model with symbolic dimensions was fused under other names, without
 verification: the first dimension has the name at the head of the column, the others the same name with a number. The table
 shows the number of nodes after fusion, in bold if the fused sites differ from those with the names `{plain}`, `{plain}1`, …. A
-published name, such as `2*seq`, may say more than a plain one, and then more may be fused."""
+published name, such as `2*seq`, may say more than a plain one, and then more may be fused. Dimensions named `?` need not be the
+same in two inputs, so a few nodes more may stay."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ class Variant:
     after: int
     patterns: Mapping[str, int]
     problem: str = ""
+
+    def is_as(self, other: Variant) -> bool:
+        """Whether the same was fused under both names."""
+        return (self.patterns, self.problem) == (other.patterns, other.problem)
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class Fused:
     def renamed(self) -> list[str]:
         """The names of dimensions under which other sites are fused than under the plain name."""
         plain = self.variants.get(PLAIN)
-        return [name for name, variant in self.variants.items() if name != "as published" and variant != plain]
+        return [n for n, variant in self.variants.items() if n != "as published" and plain and not variant.is_as(plain)]
 
 
 @dataclass(frozen=True)
@@ -344,7 +349,7 @@ def _names(done: Sequence[tuple[Row, Fused]]) -> list[str]:
 
 def _variant(variant: Variant, plain: Variant) -> str:
     text = variant.problem or str(variant.after)
-    return text if variant == plain else f"**{text}**"
+    return text if variant.is_as(plain) else f"**{text}**"
 
 
 def _skipped(done: Sequence[tuple[Row, Fused]]) -> list[str]:
