@@ -30,6 +30,7 @@ _WITHOUT_ORDER = frozenset(("Clip", "Max", "Min"))
 """Operators whose result for NaN differs between implementations."""
 _BOUNDS_AS_INPUTS = 11
 """The first opset in which the bounds of Clip are inputs."""
+_INTEGERS = frozenset(int(ir.DataType[f"{sign}INT{bits}"]) for sign in ("", "U") for bits in (8, 16, 32, 64))
 FLOATS = frozenset({np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)})
 
 
@@ -40,12 +41,22 @@ def fold(node: ir.Node, operands: Sequence[np.ndarray | None], opset: int) -> li
     """
     if node.op_type in _WITHOUT_ORDER and any(a is not None and a.dtype in FLOATS and np.isnan(a).any() for a in operands):
         return None
+    if node.op_type == "Cast" and any(a is not None and _is_beyond(a, node.attributes.get_int("to", 0)) for a in operands):
+        return None
     if node.op_type == "Clip" and opset >= _BOUNDS_AS_INPUTS:
         operands = _bounded(operands)
     try:
         return evaluate(node.op_type, operands, node.attributes.values(), len(node.outputs), opset)
     except Exception:  # the evaluator raises what its operators raise
         return None
+
+
+def _is_beyond(array: np.ndarray, to: int | None) -> bool:
+    """Whether a float has no counterpart among the integers of a type; then the standard does not say what Cast gives."""
+    if array.dtype not in FLOATS or not array.size or to not in _INTEGERS:
+        return False
+    limits = np.iinfo(ir.DataType(to).numpy())
+    return not bool(np.all((array > limits.min - 1.0) & (array < limits.max + 1.0)))
 
 
 def _bounded(operands: Sequence[np.ndarray | None]) -> Sequence[np.ndarray | None]:

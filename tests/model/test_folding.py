@@ -36,3 +36,15 @@ def test_what_numpy_computes_differently_is_left_to_the_evaluator() -> None:
     assert evaluate("Div", [np.array([-7]), np.array([2])], (), 1, 17)[0] == [-3]
     node = ir.node("Add", [ir.val("a"), ir.val("b")])
     assert folding.fold(node, [np.ones(2, np.float32), np.ones(3, np.float32)], 17) is None
+
+
+@pytest.mark.parametrize("kind", ["INT8", "INT32", "INT64", "UINT8", "UINT64"])
+def test_a_float_that_no_integer_stands_for_is_not_cast(kind: str) -> None:
+    """The standard leaves it open what Cast gives, and processors differ."""
+    to = ir.DataType[kind]
+    node = ir.node("Cast", [ir.val("x")], {"to": int(to)})
+    limits = np.iinfo(to.numpy())
+    for number in (np.inf, -np.inf, np.nan, 2.0 * float(limits.max), -2.0 * float(limits.max)):
+        assert folding.fold(node, [np.array([1.0, number], np.float32)], 17) is None
+    (cast,) = folding.fold(node, [np.array([0.0, 1.75, 100.0], np.float32)], 17) or [None]
+    assert isinstance(cast, np.ndarray) and cast.tolist() == [0, 1, 100] and cast.dtype == to.numpy()

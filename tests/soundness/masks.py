@@ -99,7 +99,7 @@ def _step(growth: Growth, mask: Value) -> Value:
     if kind == "bound":
         return growth.node(growth.random.choice(["Max", "Min"]), [mask, growth.weight(_number(growth))], same)[0]
     if kind == "cast":
-        dtype, number = growth.random.choice([("float64", 11), ("float16", 10), ("bool", 9)])
+        dtype, number = growth.random.choice([("float64", 11), ("float16", 10), ("bool", 9), ("int32", 6)])
         (other,) = growth.node("Cast", [mask], (dtype, mask.shape), to=number)
         return growth.node("Cast", [other], same, to=1)[0]
     if kind == "where":
