@@ -89,7 +89,7 @@ class OnnxRuntime(Backend):
     def _session(self, content: bytes, options: Any) -> Any:
         """A session; in the program's global thread pool if there is one, since onnxruntime then accepts no other.
 
-        If onnxruntime's optimization fails, as it does for a Relu and a Clip of doubles, the session has none.
+        If onnxruntime's optimisation fails, as it does for a Relu and a Clip of doubles, the session has none.
         """
         open_session = partial(plain_session_class(), content, options, providers=self._providers)
         try:

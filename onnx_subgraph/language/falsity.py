@@ -14,6 +14,7 @@ from typing import Any
 from onnx_subgraph.language.comparison import UnknownFact
 from onnx_subgraph.language.evaluation import Names, evaluate
 from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.sentence import asks_presence
 
 _VERBS: dict[type[ast.cmpop], str] = {
     ast.Eq: "be",
@@ -43,8 +44,9 @@ _OPPOSITES = {
 
 
 def deciding_part(sentence: Expression | ast.expr, names: Names) -> ast.expr:
-    """The part that makes a sentence false: the first false part of an `and`, the parts of an `or` that say more than which form
-    of the pattern matched, else the sentence.
+    """The part that makes a sentence false: of an `and` the first false part, else the sentence.
+
+    Of an `or`, parts that only ask whether something is there are left out: another form of the pattern would make them true.
     """
     tree = sentence.tree if isinstance(sentence, Expression) else sentence
     if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
@@ -52,7 +54,7 @@ def deciding_part(sentence: Expression | ast.expr, names: Names) -> ast.expr:
             if _is_false(part, names):
                 return deciding_part(part, names)
     if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or):
-        telling = [deciding_part(part, names) for part in tree.values if not _asks_presence(part)]
+        telling = [deciding_part(part, names) for part in tree.values if not asks_presence(part)]
         return tree if not telling else telling[0] if len(telling) == 1 else ast.BoolOp(ast.Or(), telling)
     if isinstance(tree, ast.Compare) and len(tree.ops) > 1:
         left = tree.left
@@ -107,11 +109,6 @@ def wish(part: ast.expr) -> str:
             return _OPPOSITES[attr].format(name)
         case _:
             return f"make `{spelled(part)}` true"
-
-
-def _asks_presence(part: ast.expr) -> bool:
-    """Whether a part only asks whether something is there."""
-    return isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Is | ast.IsNot)
 
 
 def _is_false(part: ast.expr, names: Names) -> bool:

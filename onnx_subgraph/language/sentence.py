@@ -87,10 +87,14 @@ def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expressi
 
 
 @lru_cache(maxsize=4096)
-def asks_presence(expression: Expression) -> bool:
-    """Whether a sentence depends only on which optional parts are present. If false, another form of the pattern applies."""
-    asked = [n.left for n in ast.walk(expression.tree) if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is | ast.IsNot)]
-    return all(any(n is name for name in asked) for n in ast.walk(expression.tree) if isinstance(n, ast.Name))
+def asks_presence(expression: Expression | ast.expr) -> bool:
+    """Whether a sentence, or a part of one, depends only on which optional parts are present.
+
+    If such a sentence is false, another form of the pattern applies.
+    """
+    tree = expression.tree if isinstance(expression, Expression) else expression
+    asked = [n.left for n in ast.walk(tree) if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is | ast.IsNot)]
+    return all(any(n is name for name in asked) for n in ast.walk(tree) if isinstance(n, ast.Name))
 
 
 @lru_cache(maxsize=4096)

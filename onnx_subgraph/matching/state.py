@@ -13,6 +13,8 @@ Visited = tuple[tuple[tuple[ir.Node, ...], Span | None], ...]
 """Matched nodes with the part of the pattern that each matched. A node may be there twice."""
 NODE = 100
 """The rank that each matched node adds to a state."""
+WHOLE = 3 * NODE
+"""The rank that a whole match adds. Its false condition is a better reason than another form with a node or two more."""
 
 
 class State:
@@ -39,7 +41,7 @@ class State:
 
     def whole(self) -> State:
         """The state with the highest rank: every node matched, only a condition may fail."""
-        return self.further(3 * NODE)
+        return self.further(WHOLE)
 
     def further(self, steps: int) -> State:
         """The same state with its rank changed by `steps`, to rank a failure."""

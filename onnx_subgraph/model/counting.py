@@ -18,6 +18,8 @@ from onnx_subgraph.operators.elementwise import REGROUPING
 _INTEGERS = frozenset((ir.DataType.INT32, ir.DataType.INT64))
 _FOLLOWED = REGROUPING | {"Add", "Cast", "Expand", "Identity", "Mul"}
 """Operators whose results count if their operands do."""
+_WIDEST = 1 << 31
+"""The largest difference between elements of a constant that counts. Differences of larger integers could overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[Count]) -> Coun
 
 def count_of(array: np.ndarray | None) -> Count | None:
     """How the elements of a constant count."""
-    if array is None or not array.size:
+    if array is None or not array.size or int(array.max()) - int(array.min()) > _WIDEST:
         return None
     first = array[(0,) * array.ndim]
     strides = {axis: int(array.take(1, axis).flat[0] - first) for axis in range(array.ndim) if array.shape[axis] > 1}

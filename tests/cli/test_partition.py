@@ -112,7 +112,7 @@ def test_a_mistake_in_the_expectations_is_reported_first(run: Run, layers: Path,
 
 
 def test_a_region_that_onnxruntime_runs_only_as_it_is(run: Run, tmp_path: Path) -> None:
-    """Its optimization raises an error for a Relu and a Clip of doubles."""
+    """Its optimisation raises an error for a Relu and a Clip of doubles."""
     text = """<ir_version: 8, opset_import: ["": 17]> g (double[N, 4] x) => (double[N, 4] y)
       <double low = {-1}, double high = {6}> { a = Relu(x) y = Clip(a, low, high) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "double.onnx")

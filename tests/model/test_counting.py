@@ -45,5 +45,11 @@ def test_what_is_known_of_a_constant_is_true(array: np.ndarray) -> None:
         np.testing.assert_array_equal(spelled(found.start, strides, array.shape), array)  # type: ignore[arg-type]
 
 
+def test_differences_that_overflow_are_not_known() -> None:
+    """From the largest integer to the least one it is one step, modulo 2⁶⁴."""
+    limits = np.iinfo(np.int64)
+    assert counted(np.array([limits.max, limits.min])) is None
+
+
 def test_a_constant_without_elements_counts_nothing() -> None:
     assert counted(np.zeros((2, 0), np.int64)) is None

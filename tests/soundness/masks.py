@@ -52,7 +52,7 @@ def along(growth: Growth, sizes: Value, value: Value, axis: int, start: int, ste
 def bounded(growth: Growth) -> None:
     """A mask of two numbers, or of a number and a table, with operators on it.
 
-    Other operators read only where it is above a number, for they do not bear numbers as large.
+    Its numbers are so large that a normalization of them is mostly rounding. So other operators read only where it is above -2.
     """
     visible = {value.name for value in growth.values}
     keep = condition(growth)
