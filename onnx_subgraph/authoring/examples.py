@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from math import prod
 
 import onnx_ir as ir
 
 from onnx_subgraph.language.term import Static
-from onnx_subgraph.matching.sizes import Size, sizes
-from onnx_subgraph.mining.atom import Atom, Layout, Parts
+from onnx_subgraph.matching.sizes import ONE, Size, sizes
+from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Parts
 from onnx_subgraph.mining.formula import Formula, Slot
 from onnx_subgraph.model.element_types import numpy_name
+from onnx_subgraph.operators import is_elementwise
 
 _SYMBOLS = (2, 3, 5, 7)
 """What symbolic axes become, one after the other."""
@@ -36,12 +38,13 @@ def examples(
     every = [*whole, *formula.axes.values()]
     symbols = list(dict.fromkeys(s for size in every for s in size.symbols))
     chosen = {symbol: _SYMBOLS[i % len(_SYMBOLS)] for i, symbol in enumerate(symbols)}
+    equal = _equal(atoms)
     large = max((size.number for size in every), default=1)
     tried: list[dict[str, Static]] = []
     for scale in dict.fromkeys((_smallest([size.number for size in every], atoms), Scale(large, 1))):
 
         def small(size: Size, scale: Scale = scale) -> int:
-            return scale(size.number) * prod(chosen[s] for s in size.symbols)
+            return scale(size.number) * prod(small(equal[s]) if s in equal else chosen[s] for s in size.symbols)
 
         for limits in ("", POSITIVE):
             texts: dict[str, Static] = {}
@@ -53,6 +56,32 @@ def examples(
             if texts not in tried:
                 tried.append(texts)
                 yield texts
+
+
+def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:
+    """Symbol → the number, or the other symbol, that sums, products and elementwise operators require it to be."""
+    equal: dict[str, Size] = {}
+
+    def symbol(size: Size) -> str:
+        return size.symbols[0] if size.number == 1 and len(size.symbols) == 1 else ""
+
+    def known(size: Size) -> Size:
+        return known(equal[symbol(size)]) if symbol(size) in equal else size
+
+    for atom in atoms:
+        if not isinstance(atom.form, Items | Call) or (isinstance(atom.form, Call) and not _is_elementwise(atom.form)):
+            continue
+        extents = [reversed(sizes(value) or ()) for value in (*atom.results, *(o.value for o in atom.operands))]
+        for aligned in zip_longest(*extents, fillvalue=ONE):
+            for pair in pairwise(size for size in aligned if size != ONE):
+                first, second = sorted(map(known, pair), key=lambda size: not symbol(size))
+                if first != second and symbol(first) and (symbol(second) or not second.symbols):
+                    equal[symbol(first)] = second
+    return equal
+
+
+def _is_elementwise(call: Call) -> bool:
+    return is_elementwise(call.operator, call.domain)
 
 
 @dataclass(frozen=True, slots=True)

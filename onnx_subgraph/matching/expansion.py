@@ -86,7 +86,7 @@ class Expansions:
             number = self._view.scalar(value)
             others = operands[:position] + operands[position + 1 :]
             made = None if number is None else self.combined(constant, number.number, power)
-            if number is None or made is None or not _rank_safe(number, others):
+            if number is None or made is None or not is_rank_safe(number, others):
                 kept.append((value, power))
                 continue
             constant = made
@@ -130,9 +130,9 @@ class Products(Expansions):
         if node.op_type == POWER:
             base, power = node.inputs
             number = None if power is None else self._view.scalar(power)
-            if base is None or number is None or not number.number or not _rank_safe(number, (base,)):
+            if base is None or power is None or number is None or not number.number or not is_rank_safe(number, (base,)):
                 return None
-            return Expansion((node,), ((base, _exact(number.number)),), 1.0, (), 0.0)
+            return Expansion((node,), ((base, as_exponent(number.number, power.dtype)),), 1.0, (), 0.0)
         step = PRODUCTS.get(node.op_type)
         return None if step is None else self._step(step, node)
 
@@ -174,12 +174,11 @@ def expansions(view: View, *, is_product: bool) -> Expansions:
     return made
 
 
-def _rank_safe(number: Scalar, others: Sequence[ir.Value]) -> bool:
+def is_rank_safe(number: Scalar, others: Sequence[ir.Value]) -> bool:
     """Whether a constant leaves the rank of the result unchanged, given the other operands."""
     return number.rank == 0 or any(v.shape is not None and number.rank <= v.shape.rank() for v in others)
 
 
-def _exact(power: float) -> float:
-    """An exponent stored in a narrow type, as the exact number that it approximates: 0.5, 2, 3."""
-    simple = round(power * 2) / 2
-    return simple if abs(simple - power) < 1e-3 else power
+def as_exponent(power: float, dtype: ir.DataType | None = None) -> float:
+    """An exponent, stored as `dtype`, as the decimal that it stands for, with six digits: 2.02, 0.333333."""
+    return float(f"{float(str(power if dtype is None else dtype.numpy().type(power))):.6g}")

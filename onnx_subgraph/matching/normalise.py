@@ -20,6 +20,7 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.constancy import constancy
 from onnx_subgraph.matching.equalities import POWER, PRODUCT_OPERATORS, PRODUCTS, is_associative
+from onnx_subgraph.matching.expansion import as_exponent
 from onnx_subgraph.matching.normal import (
     Chain,
     Choice,
@@ -248,7 +249,7 @@ class _Normaliser:
         if term.operators[0].name == POWER:
             power = number_of(arguments[1])
             assert power is not None
-            yield from self.items(arguments[0], exponent * power, product=True)
+            yield from self.items(arguments[0], exponent * as_exponent(power), product=True)
             return
         step = PRODUCTS[term.operators[0].name]
         powers = step.powers_of(len(arguments))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import isfinite
 
 import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import COMMUTATIVE, LINEAR, POWER, PRODUCTS, REARRANGING, SUMS
-from onnx_subgraph.matching.expansion import expansions
+from onnx_subgraph.matching.expansion import expansions, is_rank_safe
 from onnx_subgraph.matching.layout import chains
 from onnx_subgraph.matching.rearrangement import Axes, regrouped, steps_of
 from onnx_subgraph.matching.sizes import Size, sizes
@@ -68,11 +69,12 @@ class _Reader:
     def all_readers_are_here(self, value: ir.Value) -> bool:
         return all(usage.node in self.view.position for usage in value.uses())
 
-    def operand(self, value: ir.Value, port: float) -> Operand:
+    def operand(self, value: ir.Value, port: float, *, may_be_number: bool = True) -> Operand:
+        """What an atom reads. may_be_number: whether a constant of one element may be written as its number."""
         source = self.view.through(value)[0]
         scalar = self.view.scalar(source)
         constant = scalar is not None or self.view.constants.is_constant(source)
-        return Operand(source, port, None if scalar is None else scalar.number, constant)
+        return Operand(source, port, scalar.number if scalar is not None and may_be_number else None, constant)
 
     # Chains
 
@@ -107,7 +109,9 @@ class _Reader:
                     summed.append((source, power))
                 continue
             nodes += [*passed, *step.nodes]
-            if step.scalars or step.constant != steps.neutral:
+            if not isfinite(step.constant):  # no formula can say it
+                pending[:0] = [(v, power * p) for v, p in step.scalars]
+            elif step.scalars or step.constant != steps.neutral:
                 constant = steps.combined(steps.neutral if constant is None else constant, step.constant, power)
             pending[:0] = [(v, power * p) for v, p in step.items if isinstance(v, ir.Value)]
         if not nodes:
@@ -115,7 +119,7 @@ class _Reader:
         if constant == steps.neutral:
             constant = None
         pairs = [(v, p) for v, p in powers.items() if p] if is_product else summed
-        operands = tuple(self.operand(value, power) for value, power in pairs)
+        operands = tuple(self.operand(value, power, may_be_number=False) for value, power in pairs)
         return Atom(Items(is_product, constant), self.ordered(nodes), operands, (result,))
 
     def layout(self, root: ir.Node) -> Atom | None:
@@ -207,11 +211,20 @@ class _Reader:
         while values and values[-1] is None:
             values.pop()
         commutes = not node.domain and node.op_type in COMMUTATIVE
-        ports = enumerate(values)
-        operands = tuple(self.operand(v, 0.0 if commutes else float(i)) for i, v in ports if v is not None)
+        operands = tuple(
+            self.operand(v, 0.0 if commutes else float(i), may_be_number=self.may_be_number(v, values))
+            for i, v in enumerate(values)
+            if v is not None
+        )
         omitted = tuple(i for i, v in enumerate(values) if v is None)
         form = Call(node.op_type, node.domain, said, omitted, commutes)
         return Atom(form, (node,), operands, tuple(o for o in node.outputs if o.name))
+
+    def may_be_number(self, value: ir.Value, operands: Sequence[ir.Value | None]) -> bool:
+        """Whether a formula can write an operand as a number: a finite one that doesn't raise the rank of the result."""
+        scalar = self.view.scalar(self.view.through(value)[0])
+        others = [v for v in operands if v is not None and v is not value]
+        return scalar is not None and isfinite(scalar.number) and is_rank_safe(scalar, others)
 
     def ordered(self, nodes: list[ir.Node] | tuple[ir.Node, ...]) -> tuple[ir.Node, ...]:
         return tuple(sorted(dict.fromkeys(nodes), key=self.view.position.__getitem__))

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 
 import onnx_ir as ir
 
@@ -250,9 +249,7 @@ def _powered(text: str, binds: int, power: float) -> str:
 
 
 def number_text(number: float) -> str:
-    """A number as a pattern writes it: what it was rounded from where that is plain."""
-    if not isfinite(number):
-        return "inf" if number > 0 else "-inf"
+    """A finite number as a pattern writes it: what it was rounded from where that is plain."""
     if float(number).is_integer() and abs(number) < 1e9:
         return str(int(number))
     return f"{number:.7g}"

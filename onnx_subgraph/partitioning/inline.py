@@ -23,6 +23,7 @@ from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.regions.ground import PATTERN
+from onnx_subgraph.rewriting.definitions import drop_unused
 from onnx_subgraph.rewriting.outline import Outline
 
 _CALL = "onnx_subgraph.call"
@@ -67,7 +68,8 @@ def inline_model(model: ir.Model) -> int:
 
     Raises ValueError or onnx-ir's PassError where functions call each other, or need another opset than the model.
     """
-    declared = [(value.type, value.shape, value.meta.get(DECLARED)) for value in model.graph.outputs]
+    graphs = (model.graph, *model.graph.subgraphs())
+    declared = [(graph, [(v.type, v.shape, v.meta.get(DECLARED)) for v in graph.outputs]) for graph in graphs]
     engines = {}
     for number, node in enumerate(model.graph.all_nodes()):
         if is_engine(node):
@@ -80,11 +82,13 @@ def inline_model(model: ir.Model) -> int:
             node.metadata_props.pop(PATTERN, None)
             node.metadata_props.pop(REPLACES, None)
     others = _inlined(model, lambda function: True)
+    drop_unused(model, kept=())
     RemoveUnusedOpsetsPass()(model)
-    for value, (type_, shape, record) in zip(model.graph.outputs, declared, strict=True):
-        value.type, value.shape = type_, shape
-        if record is not None:
-            value.meta[DECLARED] = record
+    for graph, of_outputs in declared:
+        for value, (type_, shape, record) in zip(graph.outputs, of_outputs, strict=True):
+            value.type, value.shape = type_, shape
+            if record is not None:
+                value.meta[DECLARED] = record
     return calls + others
 
 

@@ -14,13 +14,13 @@ from onnx_subgraph.matching.recipe import parse_recipe
 def batched(pattern: Pattern, feeds: Mapping[str, np.ndarray]) -> frozenset[str]:
     """The inputs of highest rank, and those whose first axis has the same letter in a recipe.
 
-    There are none if a first axis is split: a symbol can't say that it is a multiple of a number.
+    There are none if a first axis is split, or is 1: a symbol can't say that it is a multiple of a number, or 1.
     """
     words = (t for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Rearrange) and t.recipe)
     recipes = [(word.source, parse_recipe(word.recipe)) for word in words]
     ranks = {name: array.ndim for name, array in feeds.items()}
     highest = [name for name, rank in ranks.items() if rank == max(ranks.values()) > 1]
-    if not highest or any(len(side[0]) > 1 for _, recipe in recipes for side in (recipe.left, recipe.right) if side):
+    if not highest or any(len(side[0]) != 1 for _, recipe in recipes for side in (recipe.left, recipe.right) if side):
         return frozenset()
     size = feeds[highest[0]].shape[0]
     letters = {source.name: r.left[0] for source, r in recipes if isinstance(source, syntax.Variable) and r.left}

@@ -1,14 +1,17 @@
-"""Instances of a region pattern, which has no formula: the models in the `fuses` of its file."""
+"""Instances that a pattern file has as text: the models in its `fuses`. A region pattern, which has no formula, has no others."""
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import onnx.parser
 import onnx_ir as ir
 
 from onnx_subgraph.language.pattern import Case
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.proving.instance import Instance
-from onnx_subgraph.verification.feeds import draw_feeds
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds
+from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 
 def given(case: Case) -> Instance:
@@ -18,4 +21,17 @@ def given(case: Case) -> Instance:
     infer_shapes(model)
     inner = [o for node in model.graph for o in node.outputs if o.name and o.dtype is not None and not o.is_graph_output()]
     types = {o.name: int(o.dtype) for o in inner if o.name and o.dtype is not None}
-    return Instance(onnx.parser.parse_model(case.model), draw_feeds(model, {}, 0), tuple(types), types, frozenset())
+    proto = onnx.parser.parse_model(case.model)
+    return Instance(proto, drawn(proto), tuple(types), types, frozenset())
+
+
+def drawn(proto: onnx.ModelProto) -> Feeds:
+    """Feeds for a model: positive floats where others make an output NaN or infinite everywhere."""
+    model = ir.from_proto(proto)
+    feeds = draw_feeds(model, {}, 0)
+    try:
+        outputs = [np.asarray(array) for array in evaluate(proto, feeds).values()]
+    except UnknownError:
+        return feeds
+    defined = all(array.dtype.kind not in "fc" or np.isfinite(array).any() for array in outputs if array.size)
+    return feeds if defined else draw_feeds(model, {}, 0, "positive")

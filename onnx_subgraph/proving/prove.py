@@ -31,7 +31,7 @@ from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.coverage import Coverage
 from onnx_subgraph.proving.covering import covering, spellings_of_each, spellings_of_pairs
-from onnx_subgraph.proving.given import given
+from onnx_subgraph.proving.given import drawn, given
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.missing import why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants
@@ -39,7 +39,6 @@ from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
-from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 
@@ -257,7 +256,7 @@ class _Proof:
                 refused[target] = fused.skips
                 continue
             try:
-                feeds = draw_feeds(ir.from_proto(proto), {}, 0) if exact is None else exact.feeds
+                feeds = drawn(proto) if exact is None else exact.feeds
                 exact = exact or Exact(proto, feeds, evaluate(proto, feeds))
             except UnknownError as why:
                 self.notes[f"not evaluated: {why}"] += 1

@@ -7,6 +7,8 @@ because a library may have one kernel for all of them.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from itertools import chain
 
 import onnx_ir as ir
 
@@ -45,6 +47,18 @@ class Definitions:
             if is_own(function):
                 stem = re.sub(r"_\d+$", "", function.name)
                 self._by_text.setdefault((stem, _text(function)), function)
+
+
+def drop_unused(model: ir.Model, kept: Collection[ir.OperatorIdentifier]) -> None:
+    """Remove the definitions that nothing calls any more, such as one of a branch that became a constant; not those in `kept`."""
+    while True:
+        nodes = chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
+        called = {node.op_identifier() for node in nodes}
+        unused = [name for name in model.functions if name not in called and name not in kept]
+        if not unused:
+            return
+        for name in unused:
+            del model.functions[name]
 
 
 def _set_name(definition: ir.Function, stem: str, number: int, *, overloads: bool) -> ir.OperatorIdentifier:

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph import operators
+from onnx_subgraph.errors import Span
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.term import (
     Apply,
@@ -65,7 +66,7 @@ class Emitter:
     """Writes the lines of a block into `fragment`.
 
     bindings, rest: those of the match. lookup: the number of a name. is_read: whether a result of this name is needed.
-    chosen: the alternatives that matched, for the terms of a `match` block.
+    chosen, seen: for the terms of a `match` block, the alternatives that matched, and the dtypes that nodes give there.
     precision: the dtype to which narrower floating operands are cast. own: emits the call of a canonical operator.
     """
 
@@ -75,6 +76,7 @@ class Emitter:
     lookup: Lookup
     is_read: Callable[[str], bool]
     chosen: Mapping[int, int] = field(default_factory=dict)
+    seen: Mapping[Span | None, ir.DataType | None] = field(default_factory=dict)
     precision: ir.DataType | None = None
     results: dict[str, Operand] = field(default_factory=dict)
     own: Callable[[Emitter], tuple[ir.Value, ...]] | None = None
@@ -276,7 +278,7 @@ class Emitter:
             index = formals[name]
             arguments += [None] * (index + 1 - len(arguments))
             arguments[index] = self.operand(keyword)
-        return self._emit(operator, arguments, attributes, needed, schema)
+        return self._emit(operator, arguments, attributes, needed, schema, self.seen.get(term.span))
 
     def _part(self, keywords: list[tuple[str, Term]]) -> tuple[int, int] | None:
         """The axes, from the first to before the last, whose sizes a call of Shape asks; None for all axes."""
@@ -291,14 +293,16 @@ class Emitter:
         attributes: list[ir.Attr],
         needed: list[bool],
         schema: Schema | None = None,
+        dtype: ir.DataType | None = None,
     ) -> tuple[ir.Value, ...]:
+        """Emit a node. dtype: of its first result, where that is known."""
         schema = schema or self.fragment.schema(operator, (), len(operands))
         for formal, operand in zip(schema.inputs, operands, strict=False):
             if operand is None and not formal.optional and not formal.variadic:
                 raise Absent(f"{operator} needs {formal.name}, which is absent here")
         if len(operands) < schema.min_inputs:
             raise Absent(f"{operator} needs {formal_at(schema.inputs, len(operands)).name}, which is absent here")
-        inputs = [self._settle(o, i, operands, schema) for i, o in enumerate(operands)]
+        inputs = [self._settle(o, i, operands, schema, dtype) for i, o in enumerate(operands)]
         if operator == Operator("Cast") and (source := inputs[0]) is not None and self._has_type(source, attributes):
             return (source,)
         emitted = [n or not formal_at(schema.outputs, i).optional for i, n in enumerate(needed)]
@@ -314,19 +318,21 @@ class Emitter:
         to = next((a.as_int() for a in attributes if a.name == "to"), None)
         return to is not None and self.dtype(value) == to
 
-    def _settle(self, operand: Operand, index: int, operands: list[Operand], schema: Schema) -> ir.Value | None:
+    def _settle(
+        self, operand: Operand, index: int, operands: list[Operand], schema: Schema, result: ir.DataType | None
+    ) -> ir.Value | None:
         if operand is None or isinstance(operand, ir.Value):
             return operand
         formal = formal_at(schema.inputs, index)
-        return self.settled(operand, self._neighbour(operand, formal, index, operands, schema))
+        dtype = self._neighbour(operand, formal, index, operands, schema)
+        if dtype is None and formal.variable and formal.variable == formal_at(schema.outputs, 0).variable:
+            dtype = result
+        return self.settled(operand, dtype or _usual(operand, formal))
 
     def _neighbour(
         self, operand: Weak, formal: Formal, index: int, operands: list[Operand], schema: Schema
     ) -> ir.DataType | None:
-        """The dtype for a weak constant.
-
-        It is that of an operand with the same type variable, else of a floating operand, else the usual one for its numbers.
-        """
+        """The dtype that other operands give a weak constant: one with the same type variable, or else a floating one."""
         kind = np.asarray(operand.value).dtype.kind
         others = [
             (formal_at(schema.inputs, i), dtype)
@@ -339,10 +345,7 @@ class Emitter:
         for _, dtype in others:
             if kind == "f" and dtype.is_floating_point() and tensor_type(dtype) in formal.types:
                 return dtype
-        usual = plainest(np.asarray(operand.value))
-        if not formal.types or tensor_type(usual) in formal.types:
-            return usual
-        return next((d for d in ir.DataType if d and tensor_type(d) in formal.types), None)
+        return None
 
     def _names(self, term: Term) -> set[str]:
         term = self._chosen(term)
@@ -392,6 +395,14 @@ class Emitter:
         if id(term) in self.chosen:
             return term.operators[self.chosen[id(term)]]
         raise Refused(f"which operator of `{term}` matched is not known")
+
+
+def _usual(operand: Weak, formal: Formal) -> ir.DataType | None:
+    """The dtype of a weak constant beside which nothing has one: the usual one for its numbers, if an operand may have it."""
+    usual = plainest(np.asarray(operand.value))
+    if not formal.types or tensor_type(usual) in formal.types:
+        return usual
+    return next((d for d in ir.DataType if d and tensor_type(d) in formal.types), None)
 
 
 def _arithmetic(operator: str, inverse: bool, a: Static | np.ndarray, b: Static | np.ndarray) -> np.ndarray:

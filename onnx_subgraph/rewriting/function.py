@@ -107,7 +107,8 @@ def call(
     opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
     inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
     precision = _precision(match)
-    emitter = Emitter(inner, match.bindings, match.rest, lookup, lambda n: n in names, match.chosen, precision)
+    seen = {span: nodes[-1].outputs[0].dtype for nodes, span in match.visited if nodes}
+    emitter = Emitter(inner, match.bindings, match.rest, lookup, lambda n: n in names, match.chosen, seen, precision)
     emitter.block(match.pattern.match)
     check_body(inner.nodes)
     _check_complete(inner)

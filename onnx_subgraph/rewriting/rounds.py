@@ -24,6 +24,7 @@ from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting
+from onnx_subgraph.rewriting.definitions import drop_unused
 from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
@@ -154,6 +155,7 @@ class Rewriter:
                 skips += not_made
                 near_misses = (*near_misses, *grown.near_misses)
                 found = Found(told=near_misses)
+        drop_unused(model, kept=base.functions)
         allow_rounding(model, self.numerics, self.rounded)
         done, told = tuple(run.rewrites), tuple(dict.fromkeys(skips))
         return Fused(model, done, told, found, tuple(cuttings), flushed, run.simplified, recurrent)

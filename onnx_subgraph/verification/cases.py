@@ -19,15 +19,16 @@ import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed, fed
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
+from onnx_subgraph.verification.feeds import Feeds, Floats, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import NOTHING, Array, Bound, Noise, bound, flatten
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, timed, trials
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
-from onnx_subgraph.verification.showing import showings
+from onnx_subgraph.verification.showing import UNDEFINED, showings
 from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
+from onnx_subgraph.verification.verdict import Showing
 
 DRAWS = 2
 """Runs with added noise per case; one where the model is slow. The run with optimisation on is extra."""
@@ -84,21 +85,39 @@ class Drawing:
         if given is not None:
             return self._prepared(session, self._given(session, given))
         cases = self._prepared(session, self._drawn(session, seed, shapes))
-        if isinstance(cases, Failure) or not self._is_flat(cases):
+        if isinstance(cases, Failure):
             return cases
-        before = self.fed, list(self.remarks)
+        if undefined := [showing.output for showing in self._blind(cases) if showing.blind == UNDEFINED]:
+            others = self._better(session, cases, self._with_positive(session, seed, shapes))
+            if others is not cases:
+                self._say(f"some feeds have only positive floats, because otherwise {undefined[0]} is NaN or infinite everywhere")
+            cases = others
         for length in LARGER:
-            if cases[0].seconds > PATIENCE:
+            if cases[0].seconds > PATIENCE or not self._is_flat(cases):
                 break
-            others = self._prepared(session, self._drawn(session, seed, shapes, length))
-            if not isinstance(others, Failure) and not self._is_flat(others):
-                return others
+            cases = self._better(session, cases, self._drawn(session, seed, shapes, length))
+        return cases
+
+    def _with_positive(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]]) -> list[Case] | Failure:
+        """Cases of which half have only positive floats, as logarithms and roots need them."""
+        both = [self._drawn(session, seed, shapes, floats=floats) for floats in ("normal", "positive")]
+        return [case for cases in both if not isinstance(cases, Failure) for case in cases[:2]]
+
+    def _better(self, session: Session, cases: list[Case], drawn: list[Case] | Failure) -> list[Case]:
+        """Cases that were drawn in another way, if more outputs show something there; else the given ones."""
+        before = self.fed, list(self.remarks)
+        others = self._prepared(session, drawn)
+        if not isinstance(others, Failure) and len(self._blind(others)) < len(self._blind(cases)):
+            return others
         self.fed, self.remarks = before
         return cases
 
+    def _blind(self, cases: Sequence[Case]) -> list[Showing]:
+        """The outputs that show nothing: empty, NaN or infinite, the same for all feeds, or random."""
+        return [showing for showing in showings(cases, self.fed.random, given=True) if showing.blind]
+
     def _is_flat(self, cases: Sequence[Case]) -> bool:
-        """Whether every output is empty, NaN or infinite, the same for all feeds, or random."""
-        return all(showing.blind for showing in showings(cases, self.fed.random, given=True))
+        return len(self._blind(cases)) == len(flatten(cases[0].outputs))
 
     def _prepared(self, session: Session, cases: list[Case] | Failure) -> list[Case] | Failure:
         """The cases with bounds, and with the results of random operators as feeds."""
@@ -127,11 +146,13 @@ class Drawing:
             return Failure(f"the original model does not run on the feeds given: {outputs.message}")
         return [Case(sizes_of(given, self.model.graph.inputs), None, given, outputs, seconds=seconds)]
 
-    def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]], length: int = 0) -> list[Case] | Failure:
+    def _drawn(
+        self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]], length: int = 0, floats: Floats = "normal"
+    ) -> list[Case] | Failure:
         """Cases of two sizes, with ones, and of other values, if possible. length: tries sizes of this length, if not 0."""
         inputs = required_inputs(self.model)
         refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
-        first = self._found(session, refusals, self._trials(shapes, FIRST, length), seed)
+        first = self._found(session, refusals, self._trials(shapes, FIRST, length), seed, floats=floats)
         if isinstance(first, Failure):
             return first
         cases, seconds = [first], first.seconds
@@ -146,13 +167,13 @@ class Drawing:
             self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
         if affordable >= 2:
             trials = self._trials(shapes, SECOND, length - length // 4)
-            other = self._found(session, refusals, trials, seed + 1, other_than=first.sizes, seconds=SECONDS / 2)
+            other = self._found(session, refusals, trials, seed + 1, other_than=first.sizes, seconds=SECONDS / 2, floats=floats)
             if not isinstance(other, Failure):
                 cases.append(other)
         ones = [(sizes, seed + 2 + index) for index, sizes in enumerate(with_ones(inputs, shapes, first.sizes))]
         for sizes, at in [*ones, *((case.sizes, (case.seed or 0) + 2) for case in cases)]:
             if len(cases) < min(4, affordable):
-                feeds = draw_feeds(self.model, sizes, at)
+                feeds = draw_feeds(self.model, sizes, at, floats)
                 outputs = run(session, feeds)
                 if not isinstance(outputs, Failure):
                     cases.append(Case(dict(sizes), at, feeds, outputs))
@@ -162,7 +183,7 @@ class Drawing:
 
     def _of_many_magnitudes(self, session: Session, like: Case) -> Iterator[Case]:
         """A case with the sizes of another one and larger inputs, if these overflow nothing: Relu and Clip at 6 differ there."""
-        feeds = draw_feeds(self.model, like.sizes, at := (like.seed or 0) + WIDE, wide=True)
+        feeds = draw_feeds(self.model, like.sizes, at := (like.seed or 0) + WIDE, "wide")
         outputs = run(session, feeds)
         if not isinstance(outputs, Failure) and _nonfinite(outputs) <= _nonfinite(like.outputs):
             yield Case(dict(like.sizes), at, feeds, outputs)

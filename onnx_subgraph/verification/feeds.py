@@ -1,9 +1,9 @@
 """Feeds for a model: drawn at random by the purpose of each input, or read from the user's .npz.
 
 Equal models, sizes and seeds give equal feeds. Integers stay within the table that they index, and categories are some that
-their encoder knows. Masks have at least one 1 in each row. Floats are standard normal. An overridable initializer keeps its
-default in even seeds, and gets another value of its dtype and shape in odd ones; that exposes a fusion that treated it as a
-constant.
+their encoder knows. Masks have at least one 1 in each row. Floats are standard normal, or as `Floats` says. An overridable
+initializer keeps its default in even seeds, and gets another value of its dtype and shape in odd ones; that exposes a fusion
+that treated it as a constant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,8 @@ MAX_OVERRIDE = 1 << 22
 """Overridable initializers with more elements keep their default, because old exporters declare every weight as overridable."""
 
 
+Floats = Literal["normal", "wide", "positive"]
+"""How floats are drawn: standard normal; of many magnitudes, up to some hundreds; or positive, for logarithms and roots."""
 MAGNITUDES = 8
 """Wide floats are standard normal times a power of two below 2 ** MAGNITUDES. float16 stays standard normal: it overflows."""
 
@@ -56,10 +58,10 @@ def unfeedable(model: ir.Model) -> str:
     return ""
 
 
-def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0, *, wide: bool = False) -> Feeds:
+def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0, floats: Floats = "normal") -> Feeds:
     """Feeds for all inputs without a default and, in odd seeds, for those with one.
 
-    sizes: symbolic dimension → size, complete (see `sizes`). wide: floats of many magnitudes, up to some hundreds.
+    sizes: symbolic dimension → size, complete (see `sizes`).
     Raises UsageError for an input for which no feed can be made.
     """
     if reason := unfeedable(model):
@@ -70,9 +72,9 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0, *, wide
         rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
         shape = shape_of(value, sizes)
         if isinstance(value.type, ir.SequenceType):
-            feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng, wide=wide) for _ in range(2)]
+            feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng, floats) for _ in range(2)]
         else:
-            array = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng, wide=wide)
+            array = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng, floats)
             feeds[str(value.name)] = drawn(array, categories(model, value), rng)
     for value in with_default(model) if seed % 2 else ():
         if value.const_value is not None and value.const_value.size <= MAX_OVERRIDE:
@@ -175,8 +177,7 @@ def _draw(
     sizes: Mapping[str, int],
     seed: int,
     rng: np.random.Generator,
-    *,
-    wide: bool,
+    floats: Floats,
 ) -> Array:
     dtype = _element_type(value)
     assert dtype is not None
@@ -208,8 +209,9 @@ def _draw(
         low, high = (information.min, information.max + 1) if information.bits == 8 else (0, 100)
         return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
     if dtype.is_floating_point():
-        scale = 2.0 ** rng.integers(0, MAGNITUDES, shape) if wide and numpy_dtype.itemsize >= 4 else 1.0
-        return np.asarray(rng.standard_normal(shape) * scale).astype(numpy_dtype)
+        scale = 2.0 ** rng.integers(0, MAGNITUDES, shape) if floats == "wide" and numpy_dtype.itemsize >= 4 else 1.0
+        array = np.asarray(rng.standard_normal(shape) * scale).astype(numpy_dtype)
+        return np.abs(array) if floats == "positive" else array
     if numpy_dtype.kind == "c":
         return np.asarray(rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(numpy_dtype)
     raise UsageError(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs
+from onnx_subgraph.verification.feeds import Feeds, Floats, draw_feeds, required_inputs
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.sizes import Likely, Sizes, assignments, baked, elements_of, moderate, symbols
@@ -67,10 +67,11 @@ def first_that_runs(
     other_than: Sizes | None = None,
     seconds: float = SECONDS,
     alone: bool = False,
+    floats: Floats = "normal",
 ) -> Case | Failure:
     """The case of the first sizes that the session runs with, or a Failure with a next step.
 
-    other_than: sizes to leave out. seconds: the time limit of the search. alone: as for `timed`.
+    other_than: sizes to leave out. seconds: the time limit of the search. alone: as for `timed`. floats: as for `draw_feeds`.
     """
     said = ""
     tried: list[Sizes] = []
@@ -81,7 +82,7 @@ def first_that_runs(
         if time.monotonic() - begun > seconds:
             break
         tried.append(sizes)
-        feeds = draw_feeds(model, sizes, seed)
+        feeds = draw_feeds(model, sizes, seed, floats)
         outputs, taken = timed(session, feeds, alone=alone)
         if not isinstance(outputs, Failure):
             return Case(sizes, seed, feeds, outputs, seconds=taken)

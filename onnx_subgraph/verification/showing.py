@@ -17,6 +17,8 @@ from onnx_subgraph.verification.verdict import Showing
 
 WIDE = 0.1
 """The largest ratio of an output's bound to its spread; above it, the output shows nothing."""
+UNDEFINED = "it is NaN or infinite everywhere"
+"""Why an output of no number shows nothing."""
 
 
 def showings(cases: Sequence[Case], random: Collection[str] = (), *, given: bool = False) -> tuple[Showing, ...]:
@@ -44,7 +46,7 @@ def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given
         return Showing(name, "it is empty")
     floats = is_float(arrays[0])
     if floats and not any(np.isfinite(array).any() for array in arrays):
-        return Showing(name, "it is NaN or infinite everywhere")
+        return Showing(name, UNDEFINED)
     if fed and len(seen) > 1 and _same(arrays):
         return Showing(name, "it is the same for all inputs that were tried")
     power = min(filter(None, (_power(array, allowed) for array, allowed in seen if array.size)), default=None)

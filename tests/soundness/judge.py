@@ -8,7 +8,7 @@ What random operators give is the same for both models (`stilled`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,8 +71,12 @@ class Judge:
     def difference(self, fused: onnx.ModelProto) -> str | None:
         """The error of the fused model, in words, or None. Never raises: a fused model that does not run is wrong."""
         fused = stilled(fused)
-        self._noisy = noisy(self.model)
-        return self._by_onnxruntime(fused) or self._by_evaluation(fused)
+        if isinstance(session(self.model), str):
+            return None
+        candidate = session(fused)
+        if isinstance(candidate, str):
+            return f"onnxruntime does not load it: {candidate}"
+        return self.difference_of_runs(lambda feeds: run(candidate, feeds)) or self._by_evaluation(fused)
 
     def breaks_when_optimised(self) -> bool:
         """Whether onnxruntime's own optimisation makes another model of this one: its fusions have mistakes, too.
@@ -90,18 +94,17 @@ class Judge:
                 return True
         return False
 
-    def _by_onnxruntime(self, fused: onnx.ModelProto) -> str | None:
+    def difference_of_runs(self, candidate: Callable[[Mapping[str, Array]], Arrays | str]) -> str | None:
+        """The error of something that gives outputs, or a message, for feeds; in words, or None."""
+        self._noisy = noisy(self.model)
         original, moved = session(self.model), session(self._noise.model)
         if isinstance(original, str):
             return None
-        candidate = session(fused)
-        if isinstance(candidate, str):
-            return f"onnxruntime does not load it: {candidate}"
         for number, feeds in enumerate(self.feeds):
             expected = run(original, feeds)
             if isinstance(expected, str):  # these sizes do not fit the model
                 continue
-            found = run(candidate, feeds)
+            found = candidate(feeds)
             if isinstance(found, str):
                 return f"onnxruntime does not run it on feeds {number}: {found}"
             self.ways.add("onnxruntime")
