@@ -13,7 +13,7 @@ from onnx_subgraph.language.term import Static
 from onnx_subgraph.matching.sizes import ONE, Size, sizes
 from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Parts
 from onnx_subgraph.mining.formula import Formula, Slot
-from onnx_subgraph.model.element_types import numpy_name
+from onnx_subgraph.model.element_types import FLOATS, numpy_name
 from onnx_subgraph.operators import is_elementwise
 
 _SYMBOLS = (2, 3, 5, 7)
@@ -46,11 +46,13 @@ def examples(
         def small(size: Size, scale: Scale = scale) -> int:
             return scale(size.number) * prod(small(equal[s]) if s in equal else chosen[s] for s in size.symbols)
 
+        floats = {value.dtype for atom in atoms for value in (*(o.value for o in atom.operands), *atom.results)} & FLOATS
         for limits in ("", POSITIVE):
             texts: dict[str, Static] = {}
             for name, extent in known.items():
-                rest = "constant" if name in constants else limits
-                texts[name] = f"{_dtype(formula.values[name])}[{', '.join(str(small(size)) for size in extent)}] {rest}".strip()
+                rest = f"constant {limits}" if name in constants else limits
+                dtype = _dtype(formula.values[name], one_float=len(floats) == 1)
+                texts[name] = f"{dtype}[{', '.join(str(small(size)) for size in extent)}] {rest}".strip()
             texts |= {name: numbers[slot] for name, slot in formula.numbers.items()}
             texts |= {name: small(size) for name, size in formula.axes.items()}
             if texts not in tried:
@@ -59,7 +61,7 @@ def examples(
 
 
 def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:
-    """Symbol → the number, or the other symbol, that sums, products and elementwise operators require it to be."""
+    """Symbol → the number, or the other symbol, that it is required to be."""
     equal: dict[str, Size] = {}
 
     def symbol(size: Size) -> str:
@@ -69,19 +71,31 @@ def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:
         return known(equal[symbol(size)]) if symbol(size) in equal else size
 
     for atom in atoms:
-        if not isinstance(atom.form, Items | Call) or (isinstance(atom.form, Call) and not _is_elementwise(atom.form)):
-            continue
-        extents = [reversed(sizes(value) or ()) for value in (*atom.results, *(o.value for o in atom.operands))]
-        for aligned in zip_longest(*extents, fillvalue=ONE):
-            for pair in pairwise(size for size in aligned if size != ONE):
-                first, second = sorted(map(known, pair), key=lambda size: not symbol(size))
-                if first != second and symbol(first) and (symbol(second) or not second.symbols):
-                    equal[symbol(first)] = second
+        for pair in _same(atom):
+            first, second = sorted(map(known, pair), key=lambda size: not symbol(size))
+            if first != second and symbol(first) and (symbol(second) or not second.symbols):
+                equal[symbol(first)] = second
     return equal
 
 
-def _is_elementwise(call: Call) -> bool:
-    return is_elementwise(call.operator, call.domain)
+def _same(atom: Atom) -> Iterator[tuple[Size, Size]]:
+    """Pairs of sizes that an atom requires to be equal: those of elementwise operators, and the inner ones of a product."""
+    operands = [sizes(o.value) or () for o in atom.operands]
+    match atom.form:
+        case Call(operator="MatMul", domain="") if min(map(len, operands)) > 1:
+            yield operands[0][-1], operands[1][-2]
+        case Call(operator="Gemm", domain="", keywords=keywords):
+            across, down = (bool(dict(keywords).get(name)) for name in ("transA", "transB"))
+            yield from zip(operands[0][not across : 2 - across], operands[1][down : 1 + down], strict=False)
+        case Items():
+            yield from _aligned([*operands, *(sizes(value) or () for value in atom.results)])
+        case Call(operator=operator, domain=domain) if is_elementwise(operator, domain):
+            yield from _aligned([*operands, *(sizes(value) or () for value in atom.results)])
+
+
+def _aligned(extents: Sequence[Sequence[Size]]) -> Iterator[tuple[Size, Size]]:
+    for aligned in zip_longest(*map(reversed, extents), fillvalue=ONE):
+        yield from pairwise(size for size in aligned if size != ONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,5 +140,6 @@ def _fits(scale: Scale, atoms: Sequence[Atom]) -> bool:
     return True
 
 
-def _dtype(value: ir.Value) -> str:
-    return numpy_name(value.dtype or ir.DataType.FLOAT)
+def _dtype(value: ir.Value, *, one_float: bool) -> str:
+    """The dtype of an input; float32, which stands for any float, if all floats have one dtype."""
+    return numpy_name(ir.DataType.FLOAT if value.dtype is None or (one_float and value.dtype in FLOATS) else value.dtype)

@@ -87,9 +87,9 @@ class _Statics(NamedTuple):
         if operator[1] != node.op_type:  # a Gemm matched as the MatMul inside it
             return cls(view, node, operator, inputs, None, {})
         given = dict(node.attributes.data)
+        if is_over_several_axes(view, node):
+            return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
         if operator in _OVER_LAST_AXIS and view.opsets.get("", 1) < 13:
-            if not _is_last_axis(given.get("axis"), inputs, default=1):
-                return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
             given["axis"] = ir.AttrInt64("axis", -1)
         if NOOP in given and _has_axes(inputs):
             del given[NOOP]
@@ -241,11 +241,13 @@ def _has_axes(inputs: Inputs) -> bool:
     return isinstance(count, int) and count > 0
 
 
-def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:
-    axis = default if attribute is None else attribute.as_int()
-    value = inputs[0] if inputs else None
-    rank = value.shape.rank() if type(value) is ir.Value and value.shape is not None else None
-    return axis == -1 or (rank is not None and axis % rank == rank - 1)
+def is_over_several_axes(view: View, node: ir.Node) -> bool:
+    """Whether a node is a Softmax before opset 13 that is not known to be over the last axis."""
+    if (node.domain, node.op_type) not in _OVER_LAST_AXIS or view.opsets.get("", 1) >= 13:
+        return False
+    axis, (value, *_) = node.attributes.get_int("axis", 1), node.inputs
+    rank = None if value is None or value.shape is None else value.shape.rank()
+    return axis != -1 and (rank is None or axis % rank != rank - 1)
 
 
 def equals_literal(view: View, literal: syntax.Static, value: ir.Value) -> bool:

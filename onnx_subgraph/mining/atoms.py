@@ -8,6 +8,7 @@ from math import isfinite
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.attributes import is_over_several_axes
 from onnx_subgraph.matching.equalities import COMMUTATIVE, LINEAR, POWER, PRODUCTS, REARRANGING, SUMS
 from onnx_subgraph.matching.expansion import expansions, is_rank_safe
 from onnx_subgraph.matching.layout import chains
@@ -54,11 +55,14 @@ class _Reader:
         return iter([atom for _, atom in found])
 
     def can_be_read(self, node: ir.Node) -> bool:
-        """Whether a node is a step of its own: it computes floats, and nothing but its inputs and attributes says what."""
+        """Whether a node is a step of its own: it computes floats, and a formula can say what from its inputs and attributes."""
         result = node.outputs[0] if node.outputs else None
         if result is None or result.dtype not in FLOATS or result.shape is None or node.op_type in RANDOM | _BY_SHAPE:
             return False
-        if self.view.schema(node) is None or has_bodies(node):
+        if self.view.schema(node) is None or has_bodies(node) or is_over_several_axes(self.view, node):
+            return False
+        numbers = (self.view.scalar(value) for value in node.inputs if value is not None)
+        if not all(isfinite(scalar.number) for scalar in numbers if scalar is not None):
             return False
         return not self.view.constants.is_constant(result) and self.view.through(result)[0] is result
 
@@ -109,9 +113,7 @@ class _Reader:
                     summed.append((source, power))
                 continue
             nodes += [*passed, *step.nodes]
-            if not isfinite(step.constant):  # no formula can say it
-                pending[:0] = [(v, power * p) for v, p in step.scalars]
-            elif step.scalars or step.constant != steps.neutral:
+            if step.scalars or step.constant != steps.neutral:
                 constant = steps.combined(steps.neutral if constant is None else constant, step.constant, power)
             pending[:0] = [(v, power * p) for v, p in step.items if isinstance(v, ir.Value)]
         if not nodes:
@@ -151,7 +153,7 @@ class _Reader:
         if root.op_type == "Split":
             axis = (root.attributes.get_int("axis", 0) or 0) % len(extent)
             shapes = [sizes(o) for o in root.outputs]
-            if any(s is None or s[axis].symbols for s in shapes):
+            if extent[axis].symbols or any(s is None or s[axis].symbols for s in shapes):
                 return None
             cut = tuple(s[axis].number for s in shapes if s is not None)
             return Atom(Parts(axis - len(extent), cut), (root,), (self.operand(source, 0.0),), tuple(root.outputs))
@@ -202,9 +204,9 @@ class _Reader:
     # Calls
 
     def call(self, node: ir.Node) -> Atom | None:
-        """A node as a call of its operator; None where an argument can't be written down."""
+        """A node as a call of its operator; None where an argument, or the axes of a Reshape, can't be written down."""
         static = keywords(self.view, node)
-        if static is None:
+        if static is None or (node.op_type in REARRANGING and not node.domain):
             return None
         said, count = static
         values = list(node.inputs[:count])
@@ -221,10 +223,9 @@ class _Reader:
         return Atom(form, (node,), operands, tuple(o for o in node.outputs if o.name))
 
     def may_be_number(self, value: ir.Value, operands: Sequence[ir.Value | None]) -> bool:
-        """Whether a formula can write an operand as a number: a finite one that doesn't raise the rank of the result."""
+        """Whether a formula can write an operand as a number: one that doesn't raise the rank of the result."""
         scalar = self.view.scalar(self.view.through(value)[0])
-        others = [v for v in operands if v is not None and v is not value]
-        return scalar is not None and isfinite(scalar.number) and is_rank_safe(scalar, others)
+        return scalar is not None and is_rank_safe(scalar, [v for v in operands if v is not None and v is not value])
 
     def ordered(self, nodes: list[ir.Node] | tuple[ir.Node, ...]) -> tuple[ir.Node, ...]:
         return tuple(sorted(dict.fromkeys(nodes), key=self.view.position.__getitem__))

@@ -84,6 +84,7 @@ class _Writer:
         self.counts: Counter[str] = Counter()
         self.axes = shared_axes(atoms)
         self.of_axis: dict[tuple[int, int], int] = {}
+        self.is_double = False
 
     def run(self) -> Formula:
         last = self.leaving[-1] if self.leaving else self.atoms[-1].results[-1]
@@ -120,6 +121,7 @@ class _Writer:
     def written(self, number: int, atom: Atom) -> tuple[str, int]:
         order = sorted(range(len(atom.operands)), key=lambda i: self.rank((("", 0), atom.operands[i])))
         in_order = range(len(order)) if isinstance(atom.form, Call) else order
+        self.is_double = atom.results[0].dtype is ir.DataType.DOUBLE
         said = {i: self.operand(number, i, atom.operands[i]) for i in in_order}
         operands = [said[i] for i in range(len(order))]
         match atom.form:
@@ -160,7 +162,7 @@ class _Writer:
         if (number, -1) in self.optional and name is not None:
             self.formula.optional.append(name)
             return f"{name}?"
-        return name if name is not None else number_text(value)
+        return name if name is not None else number_text(value, is_double=self.is_double)
 
     def rank(self, pair: tuple[tuple[str, int], Operand]) -> tuple[float, bool, bool]:
         """Where an item stands in a chain: what is computed inside first, constants last."""
@@ -168,7 +170,7 @@ class _Writer:
         return -operand.port, operand.constant, operand.value not in self.made
 
     def literal(self, number: float) -> tuple[str, int]:
-        text = number_text(number)
+        text = number_text(number, is_double=self.is_double)
         return text, _ATOM if not text.startswith("-") else _SUM
 
     def product(self, number: int, atom: Atom, operands: list[tuple[str, int]]) -> tuple[str, int]:
@@ -248,11 +250,13 @@ def _powered(text: str, binds: int, power: float) -> str:
     return f"{inner} ** {number_text(power)}"
 
 
-def number_text(number: float) -> str:
-    """A finite number as a pattern writes it: what it was rounded from where that is plain."""
+def number_text(number: float, *, is_double: bool = False) -> str:
+    """A finite number as a pattern writes it: with the fewest digits that give it again, as float32 or as float64."""
     if float(number).is_integer() and abs(number) < 1e9:
         return str(int(number))
-    return f"{number:.7g}"
+    texts = (f"{number:.{digits}g}" for digits in (7, 9, 15))
+    rounding = 2.0**-53 if is_double else 2.0**-24
+    return next((text for text in texts if abs(float(text) - number) <= rounding * abs(number)), repr(float(number)))
 
 
 def static_text(value: Static) -> str:

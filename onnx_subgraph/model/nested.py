@@ -60,3 +60,14 @@ def reads(node: ir.Node) -> list[ir.Value]:
     if not inner:  # the common case
         return [v for v in node.inputs if v is not None]
     return [v for v in operands(node) if v.graph not in inner]
+
+
+def live(graph: ir.Graph) -> list[ir.Node]:
+    """The nodes of a graph that its outputs depend on, the last one first."""
+    needed = set(graph.outputs)
+    found = []
+    for node in reversed(graph):
+        if not needed.isdisjoint(node.outputs):
+            found.append(node)
+            needed.update(reads(node))
+    return found

@@ -58,7 +58,10 @@ def build(pattern: Pattern, spelling: Spelling) -> Instance:
 
 @dataclass(slots=True)
 class Builder:
-    """Builds an instance. lines: those of the formula, if known."""
+    """Builds an instance. lines: those of the formula, if known.
+
+    number_dtype: of the formula's numbers: that of the spelling, or the only one of the floats of an example without float32.
+    """
 
     pattern: Pattern
     spelling: Spelling
@@ -71,10 +74,13 @@ class Builder:
     used: set[tuple[int, int]] = field(default_factory=set)
     count: int = 0
     order: random.Random = field(init=False)
+    number_dtype: str = field(init=False)
     lines: Lines = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lines = self.lines or lines_of(self.pattern.match)
+        floats = {e.dtype for e in self.pattern.example.values() if e.value is None and "float" in e.dtype}
+        self.number_dtype = floats.pop() if len(floats) == 1 and "float32" not in floats else self.spelling.dtype
 
     def run(self) -> Instance:
         """Build it. Raises UnbuildableError."""
@@ -93,7 +99,7 @@ class Builder:
         graph = helper.make_graph(self.nodes, "proof", inputs, untyped, self.initializers)
         model = helper.make_model(graph, opset_imports=imports, ir_version=8 if self.spelling.opset < 21 else 10)
         inferred = onnx.shape_inference.infer_shapes(model).graph
-        types = dict.fromkeys(produced, TYPES[self.spelling.dtype])  # the default is the dtype of the spelling
+        types = dict.fromkeys(produced, TYPES[self.number_dtype])
         for value in (*inferred.value_info, *inferred.output):
             if value.type.tensor_type.elem_type:
                 types[value.name] = value.type.tensor_type.elem_type
@@ -226,7 +232,7 @@ class Builder:
         return example.shape[-self.spelling.axes_more :]
 
     def dtype(self, example: Example) -> str:
-        return self.spelling.dtype if example.dtype in ("float32", "float64") else example.dtype
+        return self.spelling.dtype if example.dtype == "float32" else example.dtype
 
     def narrow(self, example: Example) -> str:
         return "float16" if self.spelling.mixed and example.dtype == "float32" else self.dtype(example)
@@ -263,7 +269,7 @@ class Builder:
             case syntax.Literal(value=value):
                 if isinstance(value, tuple):
                     return self.constant(value, "int64")
-                return self.constant(value, self.spelling.dtype)
+                return self.constant(value, self.number_dtype)
             case syntax.Either():
                 return self.value(self.alternative(term))
             case syntax.Apply() | syntax.Chain() if (found := written(term)) is not None and (index := self.choice(term)):
@@ -315,9 +321,7 @@ class Builder:
     def apply(self, term: syntax.Apply, wanted: int) -> str:
         operator = term.operators[self.choice(term) if len(term.operators) > 1 else 0]
         if operator == syntax.Operator("Pow") and self.spelling.seed and isinstance(term.arguments[1], syntax.Literal):
-            simple = self.power(self.value(term.arguments[0]), term.arguments[1].value)
-            if simple is not None:
-                return simple
+            return self.power(self.value(term.arguments[0]), term.arguments[1])
         known = schema(operator.name, operator.domain, self.spelling.opset if not operator.domain else 1)
         if known is None:
             raise UnbuildableError(f"{operator} does not exist at opset {self.spelling.opset}")
@@ -347,8 +351,9 @@ class Builder:
         largest = max(self.feeds, key=lambda n: self.feeds[n].ndim)
         return self.node("Shape", [largest]) if self.spelling.symbolic else self.numbers(list(self.feeds[largest].shape))
 
-    def power(self, value: str, exponent: Any) -> str | None:
-        match exponent, self.spelling.seed:
+    def power(self, value: str, exponent: syntax.Literal) -> str:
+        """A value to a power, as the spelling writes it."""
+        match exponent.value, self.spelling.seed:
             case 2, 1 | 3:
                 return self.node("Mul", [value, value])
             case 3, 1:
@@ -357,7 +362,7 @@ class Builder:
                 return self.node("Sqrt", [value])
             case -0.5, _:
                 return self.node("Reciprocal", [self.node("Sqrt", [value])])
-        return None
+        return self.node("Pow", [value, self.value(exponent)])
 
     def keyword(self, known: Schema, key: str, value: Any, inputs: list[str], attributes: dict[str, Any]) -> None:
         """Add a keyword as an attribute or a constant input, whichever it is at this opset. None is omitted."""
@@ -375,7 +380,7 @@ class Builder:
         index = names.index(key)
         inputs += [""] * (index + 1 - len(inputs))
         types = known.inputs[index].types
-        dtype = "int64" if "tensor(float)" not in types else self.spelling.dtype
+        dtype = "int64" if "tensor(float)" not in types else self.number_dtype
         name = self.fresh(key)
         self.initializers.append(numpy_helper.from_array(np.asarray(value, np.dtype(dtype)), name))
         inputs[index] = name

@@ -1,7 +1,7 @@
 """Build layout words in an instance: `rearrange` as Reshape, Transpose, Reshape; `split` as Split or as Slices.
 
-A `rearrange` that moves no axis is one Reshape. The sizes of named axes come from the example and from the shapes of the nodes
-built so far.
+A `rearrange` that moves no axis is one Reshape, and one that only moves axes one Transpose. The sizes of named axes come from
+the example and from the shapes of the nodes built so far.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
     grouped = [prod(sizes[n] for n in axis) for axis in right]
     if before == after:
         return _reshape(builder, source, grouped)
+    if not new and all(len(axis) == 1 for axis in (*left, *right)):
+        return builder.node("Transpose", [source], {"perm": [before.index(n) for n in after]})
     apart = [*before[:1], *new, *before[1:]]
     opened = _reshape(builder, source, [1 if n in new else sizes[n] for n in apart])
     if new:

@@ -27,6 +27,7 @@ from onnx_subgraph.language.pattern import Case, Pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import live
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.coverage import Coverage
@@ -273,7 +274,7 @@ class _Proof:
         constants = Constants(model)
         try:
             found = find(model, [self.pattern], constants=constants)
-            before = sum(1 for node in model.graph if node.op_type != "Constant")
+            before = len(live(model.graph))
             rewrites, skips = apply(
                 model, found.matches, target=target, loadability=[_loadability(libraries())], constants=constants
             )
@@ -281,8 +282,7 @@ class _Proof:
             self.failures.append(f"fusing raises {type(error).__name__}: {error} ({place}, {target})")
             return None
         self.failures += [f"fusing raises {skip.bug.error} ({place}, {target})" for skip in skips if skip.bug is not None]
-        after = sum(1 for node in model.graph if node.op_type != "Constant")
-        left = after - sum(r.added for r in rewrites) if before else 0
+        left = sum(node.op_type != "Constant" for node in live(model.graph)) - sum(r.added for r in rewrites) if before else 0
         return _Fused(model, found.matches, rewrites, skips, left)
 
 

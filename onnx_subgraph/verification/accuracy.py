@@ -74,6 +74,11 @@ def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
     floor = FLOOR * EPSILON.get(fused.dtype.name, 2.0**-23) + (ATTRIBUTE if stored and fused.dtype == np.float64 else 0.0)
     with np.errstate(all="ignore"):
         finite = np.isfinite(exact) & (np.abs(exact) < largest(fused.dtype) / 2)
+        huge = np.isfinite(exact) & ~finite
+        stays, kept = (array * np.sign(exact) >= largest(fused.dtype) / 4 for array in (own, wide))
+        if (lost_size := huge & stays & ~kept).any():
+            at = int(np.argmax(lost_size))
+            return _refused(f"is {wide.reshape(-1)[at]:.3g}, not {exact.reshape(-1)[at]:.3g}")
         distances = [_distance(wide[part], own[part], exact[part], floor) for part in parts_by_size(exact, finite)]
     error, noise, bound = max(distances, key=lambda d: d[0] / d[2], default=(0.0, 0.0, floor))
     lost = finite & ~np.isfinite(own)
