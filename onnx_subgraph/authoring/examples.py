@@ -80,17 +80,23 @@ def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:
 
 def _same(atom: Atom) -> Iterator[tuple[Size, Size]]:
     """Pairs of sizes that an atom requires to be equal: those of elementwise operators, and the inner ones of a product."""
-    operands = [sizes(o.value) or () for o in atom.operands]
+    operands, results = ([sizes(value) or () for value in values] for values in ([o.value for o in atom.operands], atom.results))
     match atom.form:
         case Call(operator="MatMul", domain="") if min(map(len, operands)) > 1:
             yield operands[0][-1], operands[1][-2]
         case Call(operator="Gemm", domain="", keywords=keywords):
             across, down = (bool(dict(keywords).get(name)) for name in ("transA", "transB"))
             yield from zip(operands[0][not across : 2 - across], operands[1][down : 1 + down], strict=False)
+            yield from _aligned([*operands[2:], *results])
+        case Call(operator="Concat", domain="", keywords=keywords):
+            axis = int(str(dict(keywords).get("axis", 0)))
+            yield from _aligned(
+                [[ONE if i - len(extent) == axis else size for i, size in enumerate(extent)] for extent in operands]
+            )
         case Items():
-            yield from _aligned([*operands, *(sizes(value) or () for value in atom.results)])
+            yield from _aligned([*operands, *results])
         case Call(operator=operator, domain=domain) if is_elementwise(operator, domain):
-            yield from _aligned([*operands, *(sizes(value) or () for value in atom.results)])
+            yield from _aligned([*operands, *results])
 
 
 def _aligned(extents: Sequence[Sequence[Size]]) -> Iterator[tuple[Size, Size]]:

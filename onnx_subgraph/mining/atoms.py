@@ -64,7 +64,15 @@ class _Reader:
         numbers = (self.view.scalar(value) for value in node.inputs if value is not None)
         if not all(isfinite(scalar.number) for scalar in numbers if scalar is not None):
             return False
-        return not self.view.constants.is_constant(result) and self.view.through(result)[0] is result
+        if self.view.constants.is_constant(result) or self.view.through(result)[0] is not result:
+            return False
+        return not any(self.is_idle(result, is_product=is_product) for is_product in (False, True))
+
+    def is_idle(self, value: ir.Value, *, is_product: bool) -> bool:
+        """Whether a value is a sum with 0, or a product with 1."""
+        steps = expansions(self.view, is_product=is_product)
+        step = steps.of(value)
+        return step is not None and bool(step.scalars) and step.constant == steps.neutral
 
     def is_single(self, value: ir.Value) -> bool:
         """Whether one node alone reads a value, and nothing outside."""
@@ -138,6 +146,8 @@ class _Reader:
             if way is None:
                 break
             form = _joined(*way)
+            if form.before == form.after:
+                continue
             if all(len(axis) > 1 for axis in form.after if not set(axis).isdisjoint(form.repeated)):
                 best = Atom(form, self.ordered(nodes), (self.operand(source, 0.0),), (root.outputs[0],))
         return best

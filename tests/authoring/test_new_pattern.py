@@ -43,9 +43,9 @@ def test_a_mined_unit_becomes_a_pattern_that_proves_and_finds_every_spelling(tmp
 
 def test_numbers_that_differ_become_names_and_equal_numbers_stay(tmp_path: Path) -> None:
     made = authored(saved(tmp_path / "m.onnx", network(spelled, spelled).replace("b1 = {3.25}", "b1 = {2.25}")))
-    assert made.formula == "y = 0.4444444 * Sin(a * x) ** 2 + x"
+    assert made.formula == "y = 0.444444444 * Sin(a * x) ** 2 + x"
     assert "a is a name: it is 1.5, 2.5 in 2 places." in made.grounds
-    assert "0.4444444 is written out: the same in 2 places." in made.grounds
+    assert "0.444444444 is written out: the same in 2 places." in made.grounds
     changed = network(spelled, spelled).replace("b1 = {3.25}", "b1 = {7}").replace("b0 = {2.25}", "b0 = {9}")
     assert times(made, changed) == 0 and times(made, network(spelled)) == 1
 
@@ -145,7 +145,7 @@ def test_from_one_node_to_another(tmp_path: Path) -> None:
     names = [node.name for node in onnx.load(path).graph.node if node.op_type == "Sin"]
     last = [node.name for node in onnx.load(path).graph.node if node.op_type == "Div"]
     made = authored(path, Chosen(first=names[0], last=last[0]))
-    assert made.holds and made.places == 1 and made.formula == "y = 0.4444444 * Sin(x) ** 2"
+    assert made.holds and made.places == 1 and made.formula == "y = 0.444444444 * Sin(x) ** 2"
     with pytest.raises(UsageError, match="does not depend on"):
         authored(path, Chosen(first=last[0], last=names[0]))
 
@@ -230,3 +230,48 @@ def test_a_value_that_is_read_twice_is_not_optional_in_one_place(tmp_path: Path)
     once = CURVE + "h{n} = Add (q{n}, v) {z} = Tanh (h{n})"
     made = authored(saved(tmp_path / "m.onnx", curves(both, both, once, once)))
     assert made.holds and made.places == 2 and "?" not in made.formula
+
+
+LONE = {
+    "an infinity ends a unit": "i = Where(m, inf, a) e = Exp(a) y = Add(e, i)",
+    "a number that raises the rank is a constant": "e = Sin(a) y = Mul(e, high)",
+    "a sum with 0 is no part": "e = Sin(a) f = Cos(e) n = Add(f, zero) y = Erf(n)",
+    "a Reshape that changes nothing is no part": "e = Sin(a) n = Reshape(e, same) y = Erf(n)",
+    "a Softmax over several axes ends a unit": "e = Sin(a) f = Cos(e) n = Softmax(f) y = Erf(n)",
+    "a choice of two numbers": "n = Where(m, low, one) c = Clip(n, two, three) s = Sin(c) y = Mul(s, a)",
+    "a root of the input": "r = Sqrt(a) s = Sin(r) y = ReduceSum<axes = [0, 1, 2], keepdims = 0>(s)",
+}
+
+
+@pytest.mark.parametrize("nodes", LONE.values(), ids=LONE)
+def test_a_pattern_of_a_single_place_proves_and_finds_it(nodes: str, tmp_path: Path) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 12]> m (float[2, 3, 4] a, bool[2, 3, 4] m) => (y)
+      <float inf = {{-inf}}, float[1, 1, 1, 1] high = {{1.5}}, float zero = {{0}}, float one = {{-1}}, float two = {{-3}},
+       float three = {{3}}, float low = {{-3.4e38}}, int64[3] same = {{2, 3, 4}}> {{ {nodes} }}"""
+    made = authored(saved(tmp_path / "m.onnx", text))
+    assert made.holds, (made.text, made.proof.failures, made.found)
+
+
+@pytest.mark.parametrize("exponent", ["2.02", "0.333333343", "1.7", "3"])
+def test_an_exponent_is_the_decimal_that_its_type_stands_for(exponent: str, tmp_path: Path) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> m (float[2, 3] a) => (y) <float p = {{{exponent}}}>
+      {{ e = Exp(a) n = Pow(e, p) y = Sin(n) }}"""
+    made = authored(saved(tmp_path / "m.onnx", text))
+    assert made.holds and times(made, text) == 1
+    assert not times(made, text.replace(f"{{{exponent}}}", f"{{{float(exponent) * 1.0005}}}"))
+
+
+def test_sizes_that_nothing_declares_are_those_beside_them(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> m (float[2, 3, 4] a, float[p, q, r] b, float[s, t] c) => (y)
+      { e = Sin(a) n = Mul(e, b) f = Erf(n) g = MatMul(f, c) y = Cos(g) }"""
+    made = authored(saved(tmp_path / "m.onnx", text))
+    assert made.holds and "b" not in made.formula
+    shapes = {name: example.shape for name, example in made.pattern.example.items()}
+    assert (2, 3, 4) in shapes.values()
+
+
+def test_a_number_of_float64_has_all_its_digits(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> m (double[2, 3] a) => (y) <double six = {6}>
+      { e = Sin(a) n = Div(e, six) y = Erf(n) }"""
+    made = authored(saved(tmp_path / "m.onnx", text))
+    assert made.holds and "0.16666666666666666 " in made.formula

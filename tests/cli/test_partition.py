@@ -36,6 +36,19 @@ def test_inline_undoes_partition(run: Run, layers: Path) -> None:
     assert run("verify", layers, layers.with_name("layers.partitioned.inlined.onnx")).code == 0
 
 
+def test_inline_leaves_no_function_and_keeps_the_types_of_branches(run: Run, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "my": 1]> g (bool c, float[2] x) => (float[2] y) {
+      y = If(c) <then_branch = t () => (float[2] a) { a = my.Twice(x) }, else_branch = e () => (float[2] b) { b = Neg(x) }> }
+    <domain: "my", opset_import: ["": 17]> Twice (x) => (y) { y = Add(x, x) }
+    <domain: "my", opset_import: ["": 17]> Unused (x) => (y) { y = Neg(x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    assert run("inline", tmp_path / "m.onnx", "-o", tmp_path / "inlined.onnx").code == 0
+    inlined = onnx.load(tmp_path / "inlined.onnx")
+    assert not inlined.functions and {o.domain for o in inlined.opset_import} == {""}
+    branches = [attribute.g for attribute in inlined.graph.node[0].attribute]
+    assert [b.output[0].type.tensor_type.shape.dim[0].dim_value for b in branches] == [2, 2]
+
+
 def test_json_is_as_documented(run: Run, layers: Path, tmp_path: Path) -> None:
     answer = run("partition", layers, "--backend", "onnxruntime", "--deny", "Softmax,layer_1_*", "--min-nodes", 4, "--json").json
     assert answer["unchanged"] and answer["refused"][0]["reason"] == "smaller than 4 nodes"

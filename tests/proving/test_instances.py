@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.proving import prove
 from onnx_subgraph.proving.covering import base_spellings, covering, spellings, spellings_of_each
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import mutants
@@ -171,3 +172,29 @@ def pairs_of(pattern: Pattern, chosen: Mapping[int, int]) -> set[frozenset[tuple
     except UnbuildableError:
         return set()
     return {frozenset(pair) for pair in combinations((one for one in used if one[0] in points(pattern)), 2)}
+
+
+@pytest.mark.parametrize(
+    ("formula", "is_symbolic"),
+    [
+        ('y = rearrange(x, "b s d -> s b d")', True),
+        ('y = rearrange(x, "b s (h d) -> b h s d", h=2)', True),
+        ('y = rearrange(Relu(x), "b s d -> 1 s (b d)")', False),  # N would be at an axis that Reshape merges
+        ('y = rearrange(x, "1 s d -> s d")', False),
+        ('y = rearrange(x, "a b c -> c a b") @ rearrange(z, "c d b -> c b d")', False),  # c is also the last axis of x
+    ],
+)
+def test_a_batch_is_symbolic_only_where_it_stays_an_axis(formula: str, is_symbolic: bool) -> None:
+    example = '{x: "float32[1, 4, 4]"' + (', z: "float32[4, 4, 4]"}' if "z" in formula else "}")
+    replace = "Add(x, z)" if "z" in formula else "Relu(x)"
+    graph = build(written(formula, f"y = {replace}", example), Spelling(symbolic=True)).proto.graph
+    assert any(d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim) is is_symbolic
+
+
+@pytest.mark.parametrize(
+    "formula", ["y = Relu(x) ** 3", "a, _ = split(x, axis=-1, parts=2)\ny = Relu(a)", 'y = rearrange(Relu(x), "b s -> s b")']
+)
+def test_an_instance_has_no_node_that_its_formula_lacks(formula: str) -> None:
+    """A power is built once, a rearrangement that moves axes is one Transpose, and an unnamed part counts for nothing."""
+    proof = prove(written(formula, "y = Relu(x)", '{x: "float32[2, 8]"}'))
+    assert not any("nodes left" in failure for failure in proof.failures)

@@ -75,7 +75,7 @@ def accept_any_axis(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_a_constant_raise_the_rank(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(expansion, "_rank_safe", lambda *_: True)
+    patch.setattr(expansion, "is_rank_safe", lambda *_: True)
     patch.setattr(checks, "check_result", lambda *_: None)
 
 

@@ -175,3 +175,13 @@ def test_a_body_that_would_lack_an_attribute_is_refused() -> None:
         "the pattern does not give `to` of the Cast in the body of a function"
     )
     assert rewritten(text, casts, target="standard").operators == ["Cast"]
+
+
+def test_numbers_beside_which_nothing_has_a_dtype_have_that_of_the_node(draw: Callable[..., np.ndarray]) -> None:
+    """A Where of two numbers: only its result says that they are floats."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (bool[N, 4] m, bool[N, 4] n) => (float[N, 4] y, float16[N, 4] z) <float low = {-8}, float one = {-1}>
+    { w = Where(m, low, one) y = Abs(w) a = Cast<to = 10>(low) b = Cast<to = 10>(one) v = Where(n, a, b) z = Abs(v) }"""
+    stage = rewritten(text, pattern("y = Abs(Where(x, -8, -1))", example='{x: "bool[2, 8]"}', id_="chosen"), target="function")
+    assert len(stage.rewrites) == 2, stage.skips
+    stage.agrees({"m": draw(3, 4) > 0, "n": draw(3, 4) > 0})

@@ -1,4 +1,4 @@
-"""What each command promises for any model, held against a random one: `LAWS`, and `broken`, which says what does not hold.
+"""What each command promises for any model, held against a random one: `LAWS`, and `held`, which tries one of them.
 
 The commands run as a user runs them, by their arguments, in this process. The models that they write are judged by `judge`; the
 project's own verification takes no part in that.
@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,19 +26,29 @@ import onnx
 from onnx_subgraph.cli import main
 from onnx_subgraph.session.inference import InferenceSession
 from onnx_subgraph.session.static import StaticSession
-from tests.soundness import judge
+from tests.soundness import judge, traps
 from tests.soundness.graphs import Case
 from tests.soundness.growth import Array
 from tests.soundness.stilled import stilled
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
+MOST_UNITS = 2
+"""Mined units of one model that a pattern is written from."""
 
 
 class BrokenError(Exception):
     """A law that does not hold, in words."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What came of one law and one model. seen: what the law looked at, "" where there was nothing. broken: why not, or ""."""
+
+    seen: str = ""
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ground:
     """A case, the file with its model, and a folder for what the commands write."""
 
@@ -46,21 +57,24 @@ class Ground:
     folder: Path
 
     def run(self, *arguments: object, codes: tuple[int, ...] = (0,)) -> tuple[int, str]:
-        """Run a command; its exit code and standard output. Raises BrokenError for another exit code and for an internal error."""
+        """Run a command; its exit code and standard output. Raises BrokenError for another exit code, or an internal error."""
         code, out, err = ran(*arguments)
-        if code not in codes or "internal error" in err:
-            raise BrokenError(f"`{' '.join(map(str, arguments))}` exits with {code}: {(err.strip() or out.strip())[-600:]}")
+        if code not in codes or "This is a bug in" in err:
+            raise BrokenError(f"`{_line(arguments)}` exits with {code}: {(err.strip() or out.strip())[-600:]}")
         return code, out
 
     def answer(self, *arguments: object, codes: tuple[int, ...] = (0,)) -> tuple[int, Any]:
         """Run a command with --json. Its answer is valid for the schema, and nothing else is printed."""
         code, out = self.run(*arguments, "--json", codes=codes)
-        if not out.strip():
-            raise BrokenError(f"`{' '.join(map(str, arguments))}` exits with {code} and prints no JSON")
-        answer = json.loads(out, parse_constant=_no_number)
+        if code == 2 and not out:
+            return code, None  # a message on standard error says why
+        try:
+            answer = json.loads(out, parse_constant=_no_number)
+        except json.JSONDecodeError:
+            raise BrokenError(f"`{_line(arguments)}` exits with {code} and prints no JSON: {out[:300]!r}") from None
         error = next(_schema().iter_errors(answer), None)
         if error is not None:
-            raise BrokenError(f"`{' '.join(map(str, arguments))}`: the JSON is not as its schema says: {error.message[:300]}")
+            raise BrokenError(f"`{_line(arguments)}`: the JSON is not as its schema says: {error.message[:300]}")
         return code, answer
 
     def written(self, *arguments: object) -> Any:
@@ -70,7 +84,7 @@ class Ground:
         """
         code, answer = self.answer(*arguments, codes=(0, 1, 2))
         if code == 1 and not judge.Judge(self.case.model, self.case.feeds).breaks_when_optimised():
-            raise BrokenError(f"`{' '.join(map(str, arguments))}`: {json.dumps(answer['verification'])[:600]}")
+            raise BrokenError(f"`{_line(arguments)}`: {json.dumps(answer['verification'])[:600]}")
         return None if code else answer
 
     def computes_the_same(self, written: Path, feeds: tuple[Mapping[str, Array], ...] | None = None) -> None:
@@ -92,6 +106,10 @@ def ran(*arguments: object) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
+def _line(arguments: tuple[object, ...]) -> str:
+    return " ".join(map(str, arguments))
+
+
 def _no_number(word: str) -> float:
     raise BrokenError(f"the JSON has {word}, which is no number of JSON")
 
@@ -101,53 +119,52 @@ def _schema() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
-def partitioned(ground: Ground, backend: str) -> None:
-    """An engine computes what its region did, and `inline` gives the nodes back."""
-    written = ground.folder / "engines.onnx"
+def _partition(ground: Ground, backend: str) -> str:
+    written, back = ground.folder / "engines.onnx", ground.folder / "inlined.onnx"
     everything = ("--min-nodes", 1, "--max-crossing", 9, "--gain", "inf", "--no-isolated")
-    if not ground.written("partition", ground.model, "--backend", backend, *everything, "-o", written):
-        return
+    answer = ground.written("partition", ground.model, "--backend", backend, *everything, "-o", written)
+    if answer is None:
+        return ""
     ground.computes_the_same(written)
-    back = ground.folder / "inlined.onnx"
     ground.answer("inline", written, "-o", back)
     ground.computes_the_same(back)
+    return "with engines" if answer["engines"] else ""
 
 
-def engines_of_the_reference(ground: Ground) -> None:
-    """`partition --backend reference`."""
-    partitioned(ground, "reference")
+def partition_reference(ground: Ground) -> str:
+    """Engines of the backend `reference` compute what their regions did, and `inline` gives the nodes back."""
+    return _partition(ground, "reference")
 
 
-def engines_of_onnxruntime(ground: Ground) -> None:
-    """`partition --backend onnxruntime`."""
-    partitioned(ground, "onnxruntime")
+def partition_onnxruntime(ground: Ground) -> str:
+    """The same for the backend `onnxruntime`."""
+    return _partition(ground, "onnxruntime")
 
 
-def engines_of_openvino(ground: Ground) -> None:
-    """`partition --backend openvino`."""
-    partitioned(ground, "openvino")
+def partition_openvino(ground: Ground) -> str:
+    """The same for the backend `openvino`."""
+    return _partition(ground, "openvino")
 
 
-def specialized(ground: Ground) -> None:
-    """`specialize` to the sizes of a run computes what the model does at these sizes."""
+def specialize(ground: Ground) -> str:
+    """The model for the sizes of a run computes what the original does at these sizes."""
     first = ground.case.feeds[0]
     names = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in ground.case.model.graph.input}
     sizes = {n: np.asarray(first[n]).shape for n, dims in names.items() if any(dims) and n in first}
-    if not sizes:
-        return
     written = ground.folder / "static.onnx"
     shapes = [word for n, size in sizes.items() for word in ("--shape", f"{n}={'x'.join(map(str, size))}")]
-    if ground.written("specialize", ground.model, *shapes, "-o", written):
-        ground.computes_the_same(written, (first,))
+    if not sizes or ground.written("specialize", ground.model, *shapes, "-o", written) is None:
+        return ""
+    ground.computes_the_same(written, (first,))
+    return "with free dimensions"
 
 
-def session(ground: Ground, kind: Callable[..., Any]) -> None:
-    """A session gives what onnxruntime's gives without optimisation."""
+def _session(ground: Ground, kind: Callable[..., Any]) -> str:
     model = stilled(ground.case.model)
     path = ground.folder / "stilled.onnx"
     path.write_bytes(model.SerializeToString())
     if isinstance(judge.session(model), str):
-        return
+        return ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         opened = kind(str(path), providers=["CPUExecutionProvider"])
@@ -155,112 +172,118 @@ def session(ground: Ground, kind: Callable[..., Any]) -> None:
     problem = held.difference_of_runs(lambda feeds: judge.run(opened, feeds))
     if problem is not None and not held.breaks_when_optimised():
         raise BrokenError(f"{kind.__name__}: {problem}")
+    return "that run" if held.judged else ""
 
 
-def inference_session(ground: Ground) -> None:
-    """`InferenceSession`."""
-    session(ground, InferenceSession)
+def inference_session(ground: Ground) -> str:
+    """`InferenceSession` gives what onnxruntime gives without optimisation."""
+    return _session(ground, InferenceSession)
 
 
-def static_session(ground: Ground) -> None:
-    """`StaticSession`, each signature recorded, and the first one replayed."""
-    session(ground, StaticSession)
+def static_session(ground: Ground) -> str:
+    """So does `StaticSession`, for other sizes and when it replays the first ones."""
+    return _session(ground, StaticSession)
 
 
-def expectations(ground: Ground) -> None:
-    """What a run expects of itself holds the next time, and a model that lacks a fusion misses it."""
+def expectations(ground: Ground) -> str:
+    """What `fuse --write-expect` writes holds in the next run, and a pattern that is skipped is not used."""
     wanted, written = ground.folder / "expected.yaml", ground.folder / "fused.onnx"
     answer = ground.written("fuse", ground.model, "-o", written, "--write-expect", wanted)
     if answer is None:
-        return
+        return ""
     ground.answer("fuse", ground.model, "-o", written, "--expect", wanted)
-    if answer["fusions"]:
-        name = Random(ground.model.name).choice(answer["fusions"])["pattern"]
-        code, less = ground.answer("fuse", ground.model, "-o", written, "--expect", wanted, "--skip", name, codes=(0, 1))
-        if not code and sum(f["pattern"] == name for f in less["fusions"]):
-            raise BrokenError(f"--skip {name} does not skip it")
+    if not answer["fusions"]:
+        return ""
+    name = Random(ground.model.name).choice(answer["fusions"])["pattern"]
+    _, less = ground.answer("fuse", ground.model, "-o", written, "--expect", wanted, "--skip", name, codes=(0, 1))
+    if any(fusion["pattern"] == name for fusion in less["fusions"]):
+        raise BrokenError(f"--skip {name} does not skip it")
+    return "with fusions"
 
 
-def explained(ground: Ground) -> None:
-    """`explain` answers for each model and each planted pattern; it names the matches that `fuse` replaces."""
-    _, answer = ground.answer("explain", ground.model)
+def explain(ground: Ground) -> str:
+    """`explain` answers for the model, and for each planted pattern."""
+    ground.answer("explain", ground.model)
     ground.run("explain", ground.model, "-v")
-    for identifier in dict.fromkeys(name for name, _ in ground.case.planted):
-        if not identifier.startswith("wrong"):
-            ground.answer("explain", ground.model, identifier, codes=(0, 2) if ground.case.trap == "wrong pattern" else (0,))
+    planted = [] if ground.case.trap == traps.WRONG else list(dict.fromkeys(name for name, _ in ground.case.planted))
+    for identifier in planted:
+        ground.answer("explain", ground.model, identifier)
+    return "with planted patterns" if planted else ""
 
 
-def mined(ground: Ground) -> None:
-    """A pattern that `new-pattern` writes can be read, and finds at least its own place."""
+def mine(ground: Ground) -> str:
+    """A pattern that `new-pattern` writes can be read; if it is proved, fusing with it changes no result."""
     _, answer = ground.answer("mine", ground.model)
-    for rank in range(1, min(len(answer["units"]), 2) + 1):
+    proved = drafts = 0
+    for rank in range(1, min(len(answer["units"]), MOST_UNITS) + 1):
         file = ground.folder / f"mined_{rank}.yaml"
-        code, made = ground.answer(
-            "new-pattern", ground.model, "--mined", rank, "--id", f"mined-{rank}", "-o", file, codes=(0, 1, 2)
-        )
+        chosen = ("--mined", rank, "--id", f"mined-{rank}", "-o", file)
+        code, _ = ground.answer("new-pattern", ground.model, *chosen, codes=(0, 1, 2))
         if code == 2:
-            continue
+            continue  # no example can be written, or the unit changes nothing
         ground.run("list-patterns", "--patterns", file, f"mined-{rank}")
-        if code:
-            raise BrokenError(f"the pattern of unit {rank} fails: {json.dumps(made)[:700]}\n{file.read_text(encoding='utf-8')}")
+        proved, drafts = proved + (not code), drafts + code
         written = ground.folder / f"mined_{rank}.onnx"
-        arguments = ("fuse", ground.model, "--patterns", file, "--only", f"mined-{rank}", "--target", "function", "-o", written)
-        if ground.written(*arguments):
+        only = ("--patterns", file, "--only", f"mined-{rank}", "--target", "function")
+        if not code and ground.written("fuse", ground.model, *only, "-o", written) is not None:
             ground.computes_the_same(written)
+    return "with patterns that are drafts" if drafts else "with proved patterns" if proved else ""
 
 
-def functions(ground: Ground) -> None:
+def inline(ground: Ground) -> str:
     """`inline` gives the definitions of functions back as nodes that compute the same."""
     written, back = ground.folder / "functions.onnx", ground.folder / "inlined.onnx"
-    if not ground.written("fuse", ground.model, "--target", "function", "-o", written):
-        return
+    answer = ground.written("fuse", ground.model, "--target", "function", "-o", written)
+    if answer is None:
+        return ""
     ground.answer("inline", written, "-o", back)
     if onnx.load(back).functions:
         raise BrokenError("functions are left after inline")
     ground.computes_the_same(back)
+    return "with functions" if onnx.load(written).functions else ""
 
 
-def reports(ground: Ground) -> None:
+def reports(ground: Ground) -> str:
     """Each kind of report can be written, the text agrees with the JSON, and no report changes the model."""
     one, other = ground.folder / "one.onnx", ground.folder / "other.onnx"
     code, answer = ground.answer("fuse", ground.model, "-o", one, codes=(0, 1, 2))
-    files = [
-        word for name in ("report.html", "junit.xml", "summary.md") for word in (f"--{name.split('.')[0]}", ground.folder / name)
-    ]
+    files = [w for name in ("report.html", "junit.xml", "summary.md") for w in (f"--{name.split('.')[0]}", ground.folder / name)]
     again, out = ground.run("fuse", ground.model, "-o", other, "-v", "--sites", "--compare-ort", *files, codes=(0, 1, 2))
     if code != again or (not code and one.read_bytes() != other.read_bytes()):
         raise BrokenError("with reports, another model is written")
-    before, after = answer["nodes"]["before"], answer["nodes"]["after"]
+    counted = (answer["nodes"]["before"], answer["nodes"]["after"])
     said = re.search(r"^nodes +(\d+) → (\d+)", out, re.MULTILINE)
-    if said is not None and (int(said[1]), int(said[2])) != (before, after):
-        raise BrokenError(f"the text says {said[0]!r}, the JSON {before} → {after}")
+    if said is not None and (int(said[1]), int(said[2])) != counted:
+        raise BrokenError(f"the text says {said[0]!r}, the JSON {counted}")
+    return "with fusions" if answer["fusions"] else ""
 
 
-LAWS: Mapping[str, Callable[[Ground], None]] = {
+LAWS: Mapping[str, Callable[[Ground], str]] = {
     law.__name__.replace("_", " "): law
     for law in (
-        engines_of_the_reference,
-        engines_of_onnxruntime,
-        engines_of_openvino,
-        specialized,
+        partition_reference,
+        partition_onnxruntime,
+        partition_openvino,
+        specialize,
         inference_session,
         static_session,
         expectations,
-        explained,
-        mined,
-        functions,
+        explain,
+        mine,
+        inline,
         reports,
     )
 }
-"""The name of each law → what raises BrokenError where it does not hold."""
+"""The name of each law → what tries it on a model, and says what it looked at; it raises BrokenError where it does not hold."""
 
 
-def broken(name: str, case: Case, folder: Path) -> str | None:
-    """What a law does not hold for this model, in words; None if it holds."""
+def held(name: str, case: Case, folder: Path) -> Held:
+    """Try a law on a model. An error of the code that is tried breaks the law."""
     model = folder / "model.onnx"
     model.write_bytes(case.model.SerializeToString(deterministic=True))
     try:
-        LAWS[name](Ground(case, model, folder))
+        return Held(LAWS[name](Ground(case, model, folder)))
     except BrokenError as error:
-        return str(error)
-    return None
+        return Held(broken=str(error))
+    except Exception:
+        return Held(broken=traceback.format_exc(limit=-8))

@@ -30,3 +30,16 @@ def test_text_is_compared_for_equality(kind: type) -> None:
     assert accuracy.accuracy(fused, fused.copy(), exact).holds
     assert not accuracy.accuracy(fused, None, exact).holds
     assert not accuracy.accuracy(fused, np.array(["0.2", "b"], kind), exact).holds
+
+
+def test_the_lowest_number_of_a_mask_counts() -> None:
+    low = np.finfo(np.float32).min
+    exact = np.array([low, 0.0, low], np.float64)
+    mask = exact.astype(np.float32)
+    assert accuracy.accuracy(mask, mask, exact).holds
+    assert accuracy.accuracy(np.array([-np.inf, 0, low], np.float32), mask, exact).holds, "an overflow of a sum of two masks"
+    for wrong in (0.0, -1e30, -low, np.nan):
+        assert not accuracy.accuracy(np.array([wrong, 0, low], np.float32), mask, exact).holds
+    assert accuracy.accuracy(np.zeros(3, np.float32), np.full(3, np.nan, np.float32), exact).holds, (
+        "the original has no number there"
+    )

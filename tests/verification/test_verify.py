@@ -473,3 +473,18 @@ def test_a_fused_operator_need_not_round_to_a_narrower_type_between(tmp_path: Pa
     verdict = verify(original, right)
     assert (verdict.verdict, verdict.reason) == ("equivalent", "")
     assert verify(original, wrong).verdict == "different"
+
+
+def test_an_output_that_needs_positive_inputs_gets_some(tmp_path: Path) -> None:
+    """A sum of logarithms is NaN for almost all normal inputs. The other output still sees negative ones."""
+
+    def saved(root: str, relu: str) -> Path:
+        text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x) => (float[N] y, float[N, 8] z)
+          {{ l = {root}(x) y = ReduceSum<keepdims = 0>(l, one) z = {relu}(x) }}"""
+        return write(tmp_path / f"{root}_{relu}.onnx", text, one=np.array([1], np.int64))
+
+    same = verify(saved("Log", "Relu"), saved("Log", "Relu"))
+    assert same.verdict == "equivalent" and any("positive" in remark for remark in same.remarks), str(same)
+    assert not any(showing.blind for showing in same.showings)
+    assert verify(saved("Log", "Relu"), saved("Sqrt", "Relu")).verdict == "different"
+    assert verify(saved("Log", "Relu"), saved("Log", "Identity")).verdict == "different", "negative inputs were left out"
