@@ -57,6 +57,11 @@ def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given
     return Showing(name, "", power if floats else None)
 
 
+def is_too_wide(array: Array, allowed: Bound) -> bool:
+    """Whether no error of an output could exceed this bound."""
+    return (_power(array, allowed) or 0.0) > WIDE
+
+
 def _same(arrays: Sequence[Array]) -> bool:
     """Whether all arrays are equal, or all hold the same number everywhere."""
     first = arrays[0]

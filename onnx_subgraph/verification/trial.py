@@ -45,7 +45,8 @@ class Outcome:
         findings = compare_all(self.case.outputs, self.outputs, bounds)
         if off := [name for name, finding in findings.items() if not finding.equal]:
             findings |= nearer(self.case, off, self.outputs)
-        return [self._run(name, finding) for name, finding in findings.items()]
+        spoiled = self.case.spoiled if self.optimised else ()
+        return [self._run(name, finding) for name, finding in findings.items() if name not in spoiled]
 
     def _run(self, name: str, found: Finding) -> Run:
         return Run(

@@ -32,6 +32,8 @@ from tests.soundness.growth import Array
 from tests.soundness.stilled import stilled
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
+ATTEMPTS = 5
+"""How often a model is altered until it computes something else."""
 MOST_UNITS = 2
 """Mined units of one model that a pattern is written from."""
 
@@ -258,6 +260,95 @@ def reports(ground: Ground) -> str:
     return "with fusions" if answer["fusions"] else ""
 
 
+def fuse_sites_only(ground: Ground) -> str:
+    """`fuse --sites-only`, which runs no model, changes no result."""
+    written = ground.folder / "sites.onnx"
+    answer = ground.written("fuse", ground.model, "--sites-only", "-o", written)
+    if answer is None:
+        return ""
+    ground.computes_the_same(written)
+    return "with fusions" if answer["fusions"] else ""
+
+
+def fuse_tune(ground: Ground) -> str:
+    """`fuse --tune` changes no result, and the choice that `--tuned` keeps gives the same file."""
+    one, other, choice = (ground.folder / name for name in ("tuned.onnx", "again.onnx", "choice.json"))
+    answer = ground.written("fuse", ground.model, "--tune", "--tune-budget", 0.2, "--tuned", choice, "-o", one)
+    if answer is None:
+        return ""
+    ground.computes_the_same(one)
+    ground.answer("fuse", ground.model, "--tuned", choice, "-o", other)
+    if one.read_bytes() != other.read_bytes():
+        raise BrokenError("with the choice that was kept, another model is written")
+    return "with fusions" if answer["fusions"] else ""
+
+
+def fuse_for_cuda(ground: Ground) -> str:
+    """`fuse --assume-provider CUDAExecutionProvider`, which runs nothing, changes no result where the CPU loads it."""
+    written = ground.folder / "cuda.onnx"
+    _, answer = ground.answer("fuse", ground.model, "--assume-provider", "CUDAExecutionProvider", "--no-verify", "-o", written)
+    if isinstance(judge.session(onnx.load(written)), str):
+        return ""
+    ground.computes_the_same(written)
+    return "with fusions" if answer["fusions"] else ""
+
+
+def verify(ground: Ground) -> str:
+    """`verify` calls no model equivalent that differs on the inputs that it is given."""
+    random = Random(str(ground.case.model.graph.name) + str(len(ground.case.model.graph.node)))
+    if stilled(ground.case.model) is not ground.case.model:
+        return ""  # the judge draws other random numbers than the command
+    for _ in range(ATTEMPTS):
+        other = _altered(ground.case.model, random)
+        if other is None:
+            return ""
+        held = judge.Judge(ground.case.model, ground.case.feeds[:1])
+        if held.difference(other) is None or isinstance(judge.session(other), str):
+            continue
+        path, inputs = ground.folder / "altered.onnx", ground.folder / "feeds.npz"
+        onnx.save(other, path)
+        np.savez(inputs, **ground.case.feeds[0])
+        code, answer = ground.answer("verify", ground.model, path, "--inputs", inputs, codes=(0, 1, 2))
+        if not code:
+            raise BrokenError(f"called equivalent: {held.difference(other)}; {json.dumps(answer)[:500]}")
+        drawn, _ = ground.answer("verify", ground.model, path, codes=(0, 1, 2))
+        return "altered, found" if code == drawn == 1 else "altered, found with inputs" if code == 1 else ""
+    return ""
+
+
+TWISTS = {
+    "Add": "Sub",
+    "Sub": "Add",
+    "Mul": "Add",
+    "Div": "Mul",
+    "Max": "Min",
+    "Min": "Max",
+    "Relu": "Abs",
+    "Abs": "Relu",
+    "Exp": "Sin",
+}
+"""Operator → another one that takes its operands."""
+
+
+def _altered(model: onnx.ModelProto, random: Random) -> onnx.ModelProto | None:
+    """The model with another operator in the place of one, or with a larger weight; None where it has neither."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    nodes = [node for node in other.graph.node if node.op_type in TWISTS and not node.domain]
+    weights = [t for t in other.graph.initializer if t.data_type in judge.EPSILON]
+    if not (nodes or weights):
+        return None
+    changed = random.choice([*nodes, *weights])
+    if isinstance(changed, onnx.NodeProto):
+        changed.op_type = TWISTS[changed.op_type]
+    else:
+        array = onnx.numpy_helper.to_array(changed)
+        with np.errstate(over="ignore"):
+            larger = np.asarray(array * array.dtype.type(1.0625))
+        changed.CopyFrom(onnx.numpy_helper.from_array(larger, changed.name))
+    return other
+
+
 LAWS: Mapping[str, Callable[[Ground], str]] = {
     law.__name__.replace("_", " "): law
     for law in (
@@ -272,6 +363,10 @@ LAWS: Mapping[str, Callable[[Ground], str]] = {
         mine,
         inline,
         reports,
+        fuse_sites_only,
+        fuse_tune,
+        fuse_for_cuda,
+        verify,
     )
 }
 """The name of each law → what tries it on a model, and says what it looked at; it raises BrokenError where it does not hold."""

@@ -484,7 +484,7 @@ def test_an_output_that_needs_positive_inputs_gets_some(tmp_path: Path) -> None:
         return write(tmp_path / f"{root}_{relu}.onnx", text, one=np.array([1], np.int64))
 
     same = verify(saved("Log", "Relu"), saved("Log", "Relu"))
-    assert same.verdict == "equivalent" and any("positive" in remark for remark in same.remarks), str(same)
-    assert not any(showing.blind for showing in same.showings)
+    assert same.verdict == "equivalent" and "positive floats" in str(same)
+    assert "can show" not in str(same) and "counted for nothing" not in str(same)
     assert verify(saved("Log", "Relu"), saved("Sqrt", "Relu")).verdict == "different"
     assert verify(saved("Log", "Relu"), saved("Log", "Identity")).verdict == "different", "negative inputs were left out"
