@@ -1,7 +1,7 @@
 """Feeds for a model: drawn at random by the purpose of each input, or read from the user's .npz.
 
 Equal models, sizes and seeds give equal feeds. Integers stay within the table that they index, and categories are some that
-their encoder knows. Masks have at least one 1 in each row. Floats are standard normal, or as `Floats` says. An overridable
+their encoder knows. Masks have at least one 1 in each row. Other floats are standard normal, or as `Floats` says. An overridable
 initializer keeps its default in even seeds, and gets another value of its dtype and shape in odd ones; that exposes a fusion
 that treated it as a constant.
 """
@@ -38,7 +38,9 @@ MAX_OVERRIDE = 1 << 22
 Floats = Literal["normal", "wide", "positive"]
 """How floats are drawn: standard normal; of many magnitudes, up to some hundreds; or positive, for logarithms and roots."""
 MAGNITUDES = 8
-"""Wide floats are standard normal times a power of two below 2 ** MAGNITUDES. float16 stays standard normal: it overflows."""
+"""Wide floats are standard normal times a power of two below 2 ** MAGNITUDES …"""
+FEW = 5
+"""… or below 2 ** FEW in 16 bits, which overflow sooner."""
 
 
 def required_inputs(model: ir.Model) -> list[ir.Value]:
@@ -185,8 +187,11 @@ def _draw(
         return np.asarray([f"text {n}" for n in rng.integers(0, 100, int(np.prod(shape, dtype=int)))], object).reshape(shape)
     numpy_dtype = np.dtype(dtype.numpy())
     name = (value.name or "").lower()
-    if meant.kind == "mask":
-        return _mask(shape, seed, rng, numpy_dtype)
+    if meant.kind in ("mask", "compared"):
+        mask = _mask(shape, seed, rng, numpy_dtype)
+        if meant.kind == "mask" or not seed & 2:
+            return mask
+        return np.where(rng.random(shape) < 0.5, mask, rng.standard_normal(shape)).astype(numpy_dtype)
     if meant.longest:
         lengths = rng.integers((meant.longest + 1) // 2, meant.longest + 1, shape)
         lengths.reshape(-1)[:1] = meant.longest
@@ -209,7 +214,7 @@ def _draw(
         low, high = (information.min, information.max + 1) if information.bits == 8 else (0, 100)
         return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
     if dtype.is_floating_point():
-        scale = 2.0 ** rng.integers(0, MAGNITUDES, shape) if floats == "wide" and numpy_dtype.itemsize >= 4 else 1.0
+        scale = 2.0 ** rng.integers(0, MAGNITUDES if numpy_dtype.itemsize > 2 else FEW, shape) if floats == "wide" else 1.0
         array = np.asarray(rng.standard_normal(shape) * scale).astype(numpy_dtype)
         return np.abs(array) if floats == "positive" else array
     if numpy_dtype.kind == "c":

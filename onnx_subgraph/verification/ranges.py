@@ -2,7 +2,7 @@
 
 An integer input is followed forward, through operators that only move or shift values, to the nodes that index with it; the
 smallest indexed table bounds it. An input that is compared with 0 or 1, cast to bool, subtracted from one or multiplied by a
-large negative number is a mask of zeros and ones.
+large negative number is a mask of zeros and ones; but floats that are only compared may be other numbers, too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MAX_CONSTANT = 4096
 class Purpose:
     """The purpose of an input.
 
-    kind: "index" (integers in [low, limit)), "mask" (zeros and ones), "length" (a small positive integer, or a shape made of
-    such), "number" (anything of its dtype).
+    kind: "index" (integers in [low, limit)), "mask" (zeros and ones), "compared" (zeros, ones, and other floats), "length" (a
+    small positive integer, or a shape made of such), "number" (anything of its dtype).
     limits: for an "index" the rows of each table that it reaches, and the shift added on the way.
     choices: integers that a "number" is compared with, such as a sample rate that selects a branch.
     longest: the size of the input whose length this one gives; 0 where it gives none.
     """
 
-    kind: Literal["index", "mask", "length", "number"]
+    kind: Literal["index", "mask", "compared", "length", "number"]
     limits: tuple[tuple[Limit, int], ...] = ()
     choices: tuple[int, ...] = ()
     longest: int = 0
@@ -84,7 +84,7 @@ def purpose(model: ir.Model, value: ir.Value) -> Purpose:
             elif _is_length(node, index):
                 found.add("length")
             elif _is_mask(node, index, current):
-                found.add("mask")
+                found.add("compared" if node.op_type in _COMPARES else "mask")
             stack.extend(_onward(node, index, shift))
     name = (value.name or "").lower()
     integer = value.dtype is not None and value.dtype.is_integer()
@@ -92,8 +92,8 @@ def purpose(model: ir.Model, value: ir.Value) -> Purpose:
         return Purpose("mask")
     if integer and limits:
         return Purpose("index", tuple(limits))
-    if "mask" in found and (integer or not _is_image(value)):
-        return Purpose("mask")
+    if found & {"mask", "compared"} and (integer or not _is_image(value)):
+        return Purpose("mask" if integer or "mask" in found else "compared")
     if integer and ("length" in found or "len" in name):
         return Purpose("length")
     return Purpose("number", choices=tuple(choices) if integer else ())

@@ -51,9 +51,8 @@ def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given
         return Showing(name, "it is the same for all inputs that were tried")
     power = min(filter(None, (_power(array, allowed) for array, allowed in seen if array.size)), default=None)
     if not given and power is not None and power > WIDE:
-        return Showing(
-            name, f"its own rounding moves it by {power:.0%} of its spread" if floats else "its values flip by rounding"
-        )
+        far = f" by {power:.0%} of its spread" if np.isfinite(power) else ", and it has no spread"
+        return Showing(name, f"its own rounding moves it{far}" if floats else "its values flip by rounding")
     return Showing(name, "", power if floats else None)
 
 
@@ -76,15 +75,18 @@ def _equal(one: Array, other: Array) -> bool:
 
 
 def _power(array: Array, allowed: Bound) -> float | None:
-    """The bound relative to the spread; for integers, the fraction that may flip. None where the spread is zero."""
+    """The bound relative to the spread, or to the size where all elements are equal; for integers, the fraction that may flip.
+
+    None where the bound is zero.
+    """
     if not is_float(array):
         return float(allowed.element) or None
     with np.errstate(all="ignore"):
         wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
         finite = wide[np.isfinite(wide)]
-        spread = float(np.std(finite)) if finite.size > 1 else float(np.abs(finite).max(initial=0.0))
+        spread = (float(np.std(finite)) if finite.size > 1 else 0.0) or float(np.abs(finite).max(initial=0.0))
         own = float(np.sqrt(np.mean(np.broadcast_to(allowed.element, array.shape) ** 2)))
     bound = allowed.aggregate if np.isfinite(allowed.aggregate) else own
-    if not np.isfinite(bound):
+    if not np.isfinite(bound) or (bound and not spread):
         return np.inf
     return bound / spread if spread else None

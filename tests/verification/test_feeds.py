@@ -295,3 +295,20 @@ def test_of_the_dimensions_of_two_inputs_each_is_one_while_the_other_is_not() ->
 def test_dimensions_of_one_input_are_not_compared() -> None:
     inputs = model("g (float[batch, 3, height, width] x) => (float z) { z = ReduceSum(x) }").graph.inputs
     assert list(with_ones(inputs, {}, {"batch": 2, "height": 64, "width": 96})) == []
+
+
+def test_floats_that_are_only_compared_may_be_other_numbers() -> None:
+    """A LeakyRelu of a table reads as a mask: nothing but the comparison says what x is."""
+    leaky = model(
+        """g (float[N, 8] x) => (float[N, 8] y) <float zero = {0}, float k = {0.1}>
+        { c = Greater(x, zero) s = Mul(x, k) y = Where(c, x, s) }"""
+    )
+    found = [draw_feeds(leaky, {"N": 4}, seed)["x"] for seed in range(4)]
+    assert all(set(np.unique(x)) <= {0, 1} for x in found[:2])
+    assert all((x < 0).any() and (x == 0).any() and (x == 1).any() for x in found[2:])
+
+
+def test_wide_floats_of_16_bits_are_smaller() -> None:
+    both = model("g (float16[N, 8] h, float[N, 8] x) => (float16[N, 8] y, float[N, 8] z) { y = Abs(h) z = Abs(x) }")
+    found = draw_feeds(both, {"N": 64}, 0, "wide")
+    assert 6 < np.abs(found["h"]).max() < 64 < np.abs(found["x"]).max()

@@ -488,3 +488,46 @@ def test_an_output_that_needs_positive_inputs_gets_some(tmp_path: Path) -> None:
     assert "can show" not in str(same) and "counted for nothing" not in str(same)
     assert verify(saved("Log", "Relu"), saved("Sqrt", "Relu")).verdict == "different"
     assert verify(saved("Log", "Relu"), saved("Log", "Identity")).verdict == "different", "negative inputs were left out"
+
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
+
+
+def pair(folder: Path, one: str, other: str) -> Verdict:
+    """The verdict on two models without weights."""
+    return verify(write(folder / "one.onnx", f"{HEAD} {one}"), write(folder / "other.onnx", f"{HEAD} {other}"))
+
+
+@pytest.mark.parametrize(
+    ("one", "changed"),
+    [
+        # a threshold of a table, in a model of one size
+        (
+            "g (float[2, 8] x) => (float[2, 8] y) <float o = {0}> { c = Greater(x, o) e = Exp(x) y = Where(c, x, e) }",
+            ("Exp", "Cos"),
+        ),
+        # an initializer that a run may override, in a model of one size
+        (
+            "g (float[2, 8] x, float[8] w) => (float[2, 8] y) <float[8] w = {1, 1, 1, 1, 1, 1, 1, 1}> { y = Mul(x, w) }",
+            ("Mul", "Div"),
+        ),
+        # a bound in float16
+        (
+            "g (float16[9, 8] x) => (float16[9, 8] y) <float s = {6}> { b = Cast<to = 10>(s) y = Min(x, b) }",
+            ("{6}", "{7}"),
+        ),
+    ],
+)
+def test_a_change_is_seen(one: str, changed: tuple[str, str], tmp_path: Path) -> None:
+    assert pair(tmp_path, one, one).verdict == "equivalent"
+    assert pair(tmp_path, one, one.replace(*changed)).verdict == "different"
+
+
+def test_an_output_that_rounding_moves_counts_for_nothing_though_it_is_zero(tmp_path: Path) -> None:
+    """Whether the difference exceeds 0 is a matter of rounding."""
+    text = """g (float[2, 8] x) => (float[2, 8] y, float[2, 8] z) <float o = {0}>
+      { d = Sub(x, x) c = Greater(d, o) y = Cast<to = 1>(c) z = Neg(x) }"""
+    verdict = pair(tmp_path, text, text.replace("Greater(d, o)", "Less(o, d)"))
+    assert verdict.verdict == "equivalent" and "0.0 of 0.0" not in str(verdict)
+    verdict = pair(tmp_path, text, text.replace("Greater(d, o)", "LessOrEqual(d, o)"))
+    assert verdict.verdict == "different" or "y (its own rounding moves it" in str(verdict)

@@ -1,0 +1,70 @@
+"""Models that compute something else: one operator, attribute, weight or order of operands changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tests.soundness import judge
+
+ALIKE = (
+    *(("Add", "Sub"), ("Mul", "Add"), ("Div", "Mul"), ("Max", "Min"), ("Relu", "Abs"), ("Exp", "Sin"), ("Sigmoid", "Tanh")),
+    *(("Less", "Greater"), ("And", "Or"), ("ReduceMean", "ReduceMax"), ("ReduceSum", "ReduceMean"), ("Softmax", "LogSoftmax")),
+)
+TWISTS = {other: one for one, other in ALIKE} | dict(ALIKE)
+"""Operator → another one that takes its operands and attributes."""
+ORDERED = frozenset({"Sub", "Div", "MatMul", "Pow", "Less", "Greater"})
+"""Operators whose first two operands may not change places."""
+
+
+def altered(model: onnx.ModelProto, random: Random) -> onnx.ModelProto | None:
+    """The model with one operator, attribute, weight or order of operands changed, also in a body; None where it has none."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    changes = [change for graph in _graphs(other.graph) for change in _changes(graph)]
+    if not changes:
+        return None
+    random.choice(changes)()
+    return other
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+def _changes(graph: onnx.GraphProto) -> Iterator[Callable[[], None]]:
+    """What can be changed in a graph, each change to be called."""
+    for node in graph.node:
+        if node.domain:
+            continue
+        if node.op_type in TWISTS:
+            yield partial(setattr, node, "op_type", TWISTS[node.op_type])
+        if node.op_type in ORDERED:
+            yield partial(_swap, node)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.FLOAT:
+                yield partial(setattr, attribute, "f", 1.5 * attribute.f + 0.01)
+    for tensor in graph.initializer:
+        if tensor.data_type in judge.EPSILON:
+            yield partial(_enlarge, tensor)
+
+
+def _swap(node: onnx.NodeProto) -> None:
+    first, second, *rest = node.input
+    del node.input[:]
+    node.input.extend([second, first, *rest])
+
+
+def _enlarge(tensor: onnx.TensorProto) -> None:
+    array = numpy_helper.to_array(tensor)
+    with np.errstate(over="ignore"):
+        tensor.CopyFrom(numpy_helper.from_array(np.asarray(array * array.dtype.type(1.0625)), tensor.name))
