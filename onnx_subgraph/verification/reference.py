@@ -35,12 +35,7 @@ from onnx_subgraph.verification.judge import Finding
 from onnx_subgraph.verification.memory import open_file, too_large
 from onnx_subgraph.verification.nearness import exactly, nearness
 from onnx_subgraph.verification.observed import name_bodies, reached
-from onnx_subgraph.verification.sessions import (
-    Failure,
-    Outputs,
-    Session,
-    check_providers,
-)
+from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check_providers, run
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.trial import CPU, Outcome, Trial, outcomes_of
 from onnx_subgraph.verification.truth import UnknownError
@@ -222,14 +217,18 @@ class Reference:
         return list(itertools.chain.from_iterable(found))
 
     def _outcomes(self, trial: Trial, provider: str, cases: Sequence[Case]) -> Iterator[Outcome]:
-        """The outcomes of a candidate on a provider; only without optimisation if neither it nor the original loads with it."""
+        """The outcomes of a candidate on a provider; only without optimisation where neither it nor the original runs with it."""
         for optimised in (False, True):
             self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
             for outcome in trial.outcomes(provider, optimised, cases, self.fed(provider)):
-                if optimised and outcome.problem and isinstance(open_file(self.path, provider, optimised=True), Failure):
-                    self._remarks["onnxruntime does not load the original with optimisation, so it was off"] = None
-                    return
-                yield outcome
+                if optimised and outcome.problem and self._fails_optimised(provider, outcome.case):
+                    self._remarks["with optimisation, onnxruntime does not run the original either, so it was off"] = None
+                else:
+                    yield outcome
+
+    def _fails_optimised(self, provider: str, case: Case) -> bool:
+        session = open_file(self.path, provider, optimised=True)
+        return isinstance(session, Failure) or isinstance(run(session, case.feeds), Failure)
 
     def _nearer(self, case: Case, names: Collection[str], outputs: Outputs) -> Mapping[str, Finding]:
         """The outputs that are as near to the truth as the original's; empty if the user set the bounds."""

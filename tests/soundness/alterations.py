@@ -1,4 +1,4 @@
-"""Models that compute something else: one operator, attribute, weight or order of operands changed."""
+"""Models that compute something else, by one change, and models that compute the same in other nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.soundness import judge
 
@@ -68,3 +68,28 @@ def _enlarge(tensor: onnx.TensorProto) -> None:
     array = numpy_helper.to_array(tensor)
     with np.errstate(over="ignore"):
         tensor.CopyFrom(numpy_helper.from_array(np.asarray(array * array.dtype.type(1.0625)), tensor.name))
+
+
+COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "And", "Or", "Equal"})
+
+
+def respelled(model: onnx.ModelProto, random: Random) -> onnx.ModelProto:
+    """A model that computes the same: operands of sums change places, and values pass through Identity, also in bodies."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    for number, graph in enumerate(_graphs(other.graph)):
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            if node.op_type in COMMUTATIVE and not node.domain and random.random() < 0.5:
+                operands = list(node.input)
+                del node.input[:]
+                node.input.extend(reversed(operands))
+            if node.input and node.input[0] and random.random() < 0.3:
+                name = f"same_{number}_{len(nodes)}"
+                nodes.append(helper.make_node("Identity", [node.input[0]], [name], name=name))
+                node.input[0] = name
+            nodes.append(node)
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(copies)
+    return other

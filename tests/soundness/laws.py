@@ -27,7 +27,7 @@ from onnx_subgraph.cli import main
 from onnx_subgraph.session.inference import InferenceSession
 from onnx_subgraph.session.static import StaticSession
 from tests.soundness import judge, traps
-from tests.soundness.alterations import altered
+from tests.soundness.alterations import altered, respelled
 from tests.soundness.graphs import Case
 from tests.soundness.growth import Array
 from tests.soundness.stilled import stilled
@@ -294,7 +294,20 @@ def fuse_for_cuda(ground: Ground) -> str:
     return "with fusions" if answer["fusions"] else ""
 
 
-def verify(ground: Ground) -> str:
+def verify_same(ground: Ground) -> str:
+    """`verify` calls no model different that computes the same in other nodes."""
+    text = onnx.printer.to_text(ground.case.model)
+    if "float16" in text or "to: int = 10" in text:
+        return ""  # without its optimisation, too, onnxruntime leaves out roundings to float16 between some nodes, not others
+    path = ground.folder / "respelled.onnx"
+    onnx.save(respelled(ground.case.model, Random(ground.model.read_bytes())), path)
+    code, answer = ground.answer("verify", ground.model, path, codes=(0, 1, 2))
+    if code == 1 and not judge.Judge(ground.case.model, ground.case.feeds).breaks_when_optimised():
+        raise BrokenError(f"called different: {next(run for run in answer['runs'] if not run['equal'])}")
+    return "" if code else "equivalent"
+
+
+def verify_other(ground: Ground) -> str:
     """`verify` calls no model equivalent that differs on the inputs that it is given."""
     random = Random(ground.model.read_bytes())
     if stilled(ground.case.model) is not ground.case.model:
@@ -304,21 +317,25 @@ def verify(ground: Ground) -> str:
         if other is None:
             return ""
         held = judge.Judge(ground.case.model, ground.case.feeds[:1])
-        if held.difference(other) is None or isinstance(judge.session(other), str):
-            continue
-        path, inputs = ground.folder / "altered.onnx", ground.folder / "feeds.npz"
-        onnx.save(other, path)
-        np.savez(inputs, **ground.case.feeds[0])
-        code, answer = ground.answer("verify", ground.model, path, "--inputs", inputs, codes=(0, 1, 2))
-        problem = str(held.difference(other))
-        if not code and any(f" {output['output']} " in problem for output in answer["outputs"] if output["blind"]):
-            return "altered, and the output counts for nothing"
-        if not code:
-            raise BrokenError(f"called equivalent: {problem}; {json.dumps(answer)[:500]}")
-        drawn, _ = ground.answer("verify", ground.model, path, codes=(0, 1, 2))
-        found = code + 2 * drawn
-        return {3: "altered, found", 1: "altered, missed without --inputs", 5: "altered, unknown without --inputs"}.get(found, "")
+        problem = held.difference(other)
+        if problem is not None and not isinstance(judge.session(other), str):
+            return _told_apart(ground, other, problem)
     return ""
+
+
+def _told_apart(ground: Ground, other: onnx.ModelProto, problem: str) -> str:
+    """How `verify` finds a model that differs on the first feeds. Raises BrokenError where it does not."""
+    path, inputs = ground.folder / "altered.onnx", ground.folder / "feeds.npz"
+    onnx.save(other, path)
+    np.savez(inputs, **ground.case.feeds[0])
+    code, answer = ground.answer("verify", ground.model, path, "--inputs", inputs, codes=(0, 1, 2))
+    if not code and any(f" {output['output']} " in problem for output in answer["outputs"] if output["blind"]):
+        return "where the output counts for nothing"
+    if not code:
+        raise BrokenError(f"called equivalent: {problem}")
+    drawn, _ = ground.answer("verify", ground.model, path, codes=(0, 1, 2))
+    ways = {0: "told apart with --inputs only", 1: "told apart", 2: "told apart with --inputs, and unknown without"}
+    return ways[drawn] if code == 1 else ""
 
 
 LAWS: Mapping[str, Callable[[Ground], str]] = {
@@ -338,7 +355,8 @@ LAWS: Mapping[str, Callable[[Ground], str]] = {
         fuse_sites_only,
         fuse_tune,
         fuse_for_cuda,
-        verify,
+        verify_same,
+        verify_other,
     )
 }
 """The name of each law → what tries it on a model, and says what it looked at; it raises BrokenError where it does not hold."""
