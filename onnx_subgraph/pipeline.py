@@ -15,7 +15,7 @@ from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.custom_ops import libraries
-from onnx_subgraph.language.library import Library
+from onnx_subgraph.language.library import Library, is_built_in
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
 from onnx_subgraph.model.gaps import Gap, gaps
@@ -82,7 +82,7 @@ def _fuse(
 ) -> FuseResult:
     options = checked(options)
     clock = Clock(progress)
-    reference = _reference(model, options, clock)
+    reference = _reference(model, library, options, clock)
     own_kernels = _own_kernels() if options.target == "native" else None
     with clock.stage("load"), uncollected():
         original = load(model)
@@ -172,7 +172,7 @@ def _fuse(
     return replace(result, output=output)
 
 
-def _reference(model: Path, options: Options, clock: Clock) -> Reference:
+def _reference(model: Path, library: Library, options: Options, clock: Clock) -> Reference:
     """The original, as the options want it verified."""
     return Reference(
         model,
@@ -186,6 +186,7 @@ def _reference(model: Path, options: Options, clock: Clock) -> Reference:
         constant_initializers=options.constant_initializers,
         fix_overflows=options.fix_overflows,
         progress=clock.progress,
+        wide=not all(is_built_in(pattern.file) for pattern in library.patterns),  # built-in ones are proved on large values
     )
 
 

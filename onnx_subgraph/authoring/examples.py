@@ -79,7 +79,7 @@ def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:
 
 
 def _same(atom: Atom) -> Iterator[tuple[Size, Size]]:
-    """Pairs of sizes that an atom requires to be equal: those of elementwise operators, and the inner ones of a product."""
+    """Pairs of sizes that an atom requires to be equal: in elementwise operators, inside products, and beside a Concat."""
     operands, results = ([sizes(value) or () for value in values] for values in ([o.value for o in atom.operands], atom.results))
     match atom.form:
         case Call(operator="MatMul", domain="") if min(map(len, operands)) > 1:

@@ -47,4 +47,4 @@ def _moves_first(term: syntax.Term) -> bool:
     """Whether a term is a Transpose of the first axis."""
     keywords = dict(term.keywords) if isinstance(term, syntax.Apply) and term.operators[0].name == "Transpose" else {}
     perm = keywords.get("perm")
-    return isinstance(perm, syntax.Literal) and isinstance(perm.value, tuple) and perm.value[0] != 0
+    return isinstance(perm, syntax.Literal) and isinstance(perm.value, tuple) and perm.value[:1] != (0,)

@@ -17,11 +17,9 @@ from onnx_subgraph.verification.truth import UnknownError, evaluate
 def given(case: Case) -> Instance:
     """The instance in `case`, with feeds drawn for its inputs."""
     proto = onnx.parser.parse_model(case.model)
-    model = ir.from_proto(proto)
-    infer_shapes(model)
+    model = inferred(proto)
     inner = [o for node in model.graph for o in node.outputs if o.name and o.dtype is not None and not o.is_graph_output()]
     types = {o.name: int(o.dtype) for o in inner if o.name and o.dtype is not None}
-    proto = onnx.parser.parse_model(case.model)
     return Instance(proto, drawn(proto), tuple(types), types, frozenset())
 
 
@@ -35,3 +33,10 @@ def drawn(proto: onnx.ModelProto) -> Feeds:
         return feeds
     defined = all(array.dtype.kind not in "fc" or np.isfinite(array).any() for array in outputs if array.size)
     return feeds if defined else draw_feeds(model, {}, 0, "positive")
+
+
+def inferred(proto: onnx.ModelProto) -> ir.Model:
+    """The model with inferred shapes, used for every target."""
+    model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))  # a copy: inference renames values
+    infer_shapes(model)
+    return model

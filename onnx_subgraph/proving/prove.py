@@ -28,11 +28,12 @@ from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import live
-from onnx_subgraph.model.shapes import copied, infer_shapes
-from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
+from onnx_subgraph.model.shapes import copied
+from onnx_subgraph.proving.comparison import BLIND, PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.coverage import Coverage
 from onnx_subgraph.proving.covering import covering, spellings_of_each, spellings_of_pairs
-from onnx_subgraph.proving.given import drawn, given
+from onnx_subgraph.proving.draw import widened
+from onnx_subgraph.proving.given import drawn, given, inferred
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.missing import why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants
@@ -168,11 +169,11 @@ class _Proof:
         self.count()
         exact = Exact(instance.proto, instance.feeds, truth)
         later: dict[str, int] = {}
-        inferred = _inferred(instance.proto)
+        model = inferred(instance.proto)
         if not (self.pairs or spelling.is_plain):
             targets = tuple(Random(self.cases).sample(targets, (len(targets) + 1) // 2))
         for target in targets:
-            fused = self.fuse(inferred, target, str(spelling))
+            fused = self.fuse(model, target, str(spelling))
             if fused is None:
                 continue
             if fused.skips:
@@ -190,16 +191,24 @@ class _Proof:
                 self.failures.append(f"an instance is not fused whole and once: {found} ({spelling}, {target}){nearly}")
             elif self.agrees("a fused instance differs", exact, fused.model, f"{spelling}, {target}"):
                 self.coverage.replaced(target, instance.used, fused.rewrites, mixed=spelling.mixed)
+                self.wide(instance, spelling, fused.model, target)
         return later
 
-    def agrees(self, what: str, exact: Exact, model: ir.Model, place: str) -> bool:
-        """Whether the fused model is as accurate as the unfused one; adds a failure if not."""
+    def wide(self, instance: Instance, spelling: Spelling, model: ir.Model, target: str) -> None:
+        """Compare a fused instance on values of many magnitudes as well, if the spelling is the first of its alternatives."""
+        feeds = None if spelling.seed or not spelling.is_plain else widened(instance.feeds, self.pattern)
+        if feeds is not None:
+            exact = Exact(instance.proto, feeds, evaluate(instance.proto, feeds))
+            self.agrees("on large values, a fused instance differs", exact, model, f"{spelling}, {target}", may_be_blind=True)
+
+    def agrees(self, what: str, exact: Exact, model: ir.Model, place: str, *, may_be_blind: bool = False) -> bool:
+        """Whether the fused model is as accurate as the unfused one; adds a failure if not, or if that can't be seen."""
         try:
             problem = difference(exact, ir.to_proto(model))
         except NotRunError as why:
             self.notes[f"not run: {why}"] += 1
             return False
-        if problem is not None:
+        if problem is not None and not (may_be_blind and problem.endswith(BLIND)):
             self.failures.append(f"{what}: {problem} ({place})")
         return problem is None
 
@@ -208,12 +217,12 @@ class _Proof:
     def mutant(self, mutant: Mutant) -> None:
         self.count()
         exact: Exact | None = None
-        inferred = _inferred(mutant.proto)
+        model = inferred(mutant.proto)
         targets = self.pattern.targets
         if not self.pairs:  # a definition has the pattern's own formula, so it shows the least
             targets = tuple(sorted(Random(self.cases).sample(targets, len(targets)), key=lambda target: target == "function"))
         for target in targets:
-            fused = self.fuse(inferred, target, mutant.change)
+            fused = self.fuse(model, target, mutant.change)
             if fused is None or not fused.matches:
                 return
             if not fused.rewrites:
@@ -230,9 +239,9 @@ class _Proof:
 
     def keeps(self, case: Case) -> None:
         self.count()
-        inferred = _inferred(onnx.parser.parse_model(case.model))
+        model = inferred(onnx.parser.parse_model(case.model))
         for target in self.pattern.targets:
-            fused = self.fuse(inferred, target, case.why)
+            fused = self.fuse(model, target, case.why)
             if fused is None or not fused.matches:
                 return
             if fused.rewrites:
@@ -243,9 +252,9 @@ class _Proof:
         proto = onnx.parser.parse_model(case.model)
         exact: Exact | None = None
         refused: dict[str, Sequence[Skip]] = {}
-        inferred = _inferred(proto)
+        model = inferred(proto)
         for target in self.pattern.targets:
-            fused = self.fuse(inferred, target, case.why)
+            fused = self.fuse(model, target, case.why)
             if fused is None:
                 continue
             if not fused.matches:
@@ -268,9 +277,9 @@ class _Proof:
         if reason is not None:
             self.failures.append(f"{_at(case.span)}a model to fuse is not replaced: {case.why}; {reason}")
 
-    def fuse(self, inferred: ir.Model, target: str, place: str) -> _Fused | None:
+    def fuse(self, unfused: ir.Model, target: str, place: str) -> _Fused | None:
         """Apply only this pattern to a copy of the model, for this target. None, and a failure, where that raises."""
-        model = copied(inferred)
+        model = copied(unfused)
         constants = Constants(model)
         try:
             found = find(model, [self.pattern], constants=constants)
@@ -284,13 +293,6 @@ class _Proof:
         self.failures += [f"fusing raises {skip.bug.error} ({place}, {target})" for skip in skips if skip.bug is not None]
         left = sum(node.op_type != "Constant" for node in live(model.graph)) - sum(r.added for r in rewrites) if before else 0
         return _Fused(model, found.matches, rewrites, skips, left)
-
-
-def _inferred(proto: onnx.ModelProto) -> ir.Model:
-    """The model with inferred shapes, used for every target."""
-    model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))  # a copy: inference renames values
-    infer_shapes(model)
-    return model
 
 
 def _at(span: Span | None) -> str:

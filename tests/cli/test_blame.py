@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import dedent
 
 import jsonschema
 import onnx
 import pytest
 
-from tests.cli.conftest import ROOT, Run
+from tests.cli.conftest import PLAIN, ROOT, Run, save
 from tests.verification.planted import NORM, layers, patterns
 
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
@@ -98,3 +99,18 @@ def test_with_the_shapes_that_a_user_gives_it_is_kept(run: Run, batches: Path) -
     shapes = [f"--shape={name}=2x{rest}" for name, rest in [("q", "4x7x8"), ("k", "4x5x8"), ("v", "4x5x8"), ("mask", "1x7x5")]]
     result = run("fuse", batches, "--target", "standard", "--prefer", "fusion", *shapes)
     assert result.code == 0 and not result.err and "multi-head-attention" in result.out
+
+
+def test_a_pattern_that_is_wrong_for_large_values_is_undone(run: Run, tmp_path: Path) -> None:
+    text = """
+      id: relu-six
+      summary: Relu as a Clip at 6
+      match: y = Relu(x)
+      replace: {standard: "y = Clip(x, 0.0, 6.0)"}
+      example: {x: "float32[2, 8]"}
+    """
+    (tmp_path / "relu_six.yaml").write_text(dedent(text))
+    model = save(PLAIN.replace("y = Abs (x)", "z = Relu (x) y = Sin (z)"), tmp_path / "m.onnx")
+    result = run("fuse", model, "--patterns", tmp_path / "relu_six.yaml", "--only", "relu-six", "--target", "standard")
+    assert result.code == 0 and "relu-six at z is undone" in result.err
+    assert [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node] == ["Relu", "Sin"]

@@ -208,3 +208,10 @@ def fused(model: ir.Model, pattern: Pattern) -> list[str]:
     matches = find(model, [pattern], constants=constants).matches
     apply(model, matches, target="function", loadability=[Loadability("CPUExecutionProvider")], constants=constants)
     return [node.op_type for node in model.graph]
+
+
+def test_a_difference_of_large_values_is_found() -> None:
+    """No drawn value is as large as 6; an example with a range says that values stay there."""
+    wrong = written("y = Relu(x)", "y = Clip(x, 0.0, 6.0)", X)
+    assert "on large values, a fused instance differs" in failures(wrong)
+    assert not failures(written("y = Relu(x)", "y = Clip(x, 0.0, 6.0)", '{x: "float32[2, 8] in [-3, 3]"}'))
