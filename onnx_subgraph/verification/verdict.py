@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -154,3 +154,15 @@ class Verdict:
     def worst(self) -> Run | None:
         """The run with a problem, or else with the largest ratio of error to bound; None without runs."""
         return max(self.runs, key=lambda r: (bool(r.problem), r.error / r.bound if r.bound else r.error), default=None)
+
+    def on_evidence(self, *, given: bool) -> Verdict:
+        """This verdict, but "not-run" where nothing differs and no output could show it. given: whether the inputs were."""
+        if self.verdict == "different" or any(not showing.blind for showing in self.showings):
+            return self
+        said = "; ".join(dict.fromkeys(f"{one.output}: {one.blind}" for one in self.showings[:3]))
+        reason = f"no output can show a difference ({said})" if said else "the model has no output that could be compared"
+        hint = _OTHER_INPUTS if given else "--inputs FEEDS.npz compares them on inputs that matter"
+        return replace(self, verdict="not-run", blind=bool(said), reason=f"{reason}; {hint}" if said else reason)
+
+
+_OTHER_INPUTS = "other inputs may show one, and so may a bound that you set: --rtol, --atol"
