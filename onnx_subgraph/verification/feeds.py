@@ -36,7 +36,10 @@ MAX_OVERRIDE = 1 << 22
 
 
 Floats = Literal["normal", "wide", "positive"]
-"""How floats are drawn: standard normal; of many magnitudes, up to some hundreds; or positive, for logarithms and roots."""
+"""How floats are drawn: standard normal; of many magnitudes, up to some hundreds; or positive, for logarithms and roots.
+
+Integers that are no index, mask or length are drawn from 0 to 99, if wide from -100.
+"""
 MAGNITUDES = 8
 """Wide floats are standard normal times a power of two below 2 ** MAGNITUDES …"""
 FEW = 5
@@ -211,7 +214,8 @@ def _draw(
         if (choice := seed % (len(meant.choices) + 1)) < len(meant.choices):
             return np.full(shape, meant.choices[choice], numpy_dtype)
         # the full range of int8 and uint8 (quantized values, images); small numbers for wider types (timesteps, counts)
-        low, high = (information.min, information.max + 1) if information.bits == 8 else (0, 100)
+        least = max(-100, information.min) if floats == "wide" else 0
+        low, high = (information.min, information.max + 1) if information.bits == 8 else (least, 100)
         return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
     if dtype.is_floating_point():
         scale = 2.0 ** rng.integers(0, MAGNITUDES if numpy_dtype.itemsize > 2 else FEW, shape) if floats == "wide" else 1.0

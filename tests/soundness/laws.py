@@ -294,6 +294,19 @@ def fuse_for_cuda(ground: Ground) -> str:
     return "with fusions" if answer["fusions"] else ""
 
 
+def verify_fused(ground: Ground) -> str:
+    """`verify`, which tries more inputs than `fuse`, calls no fused model different."""
+    written = ground.folder / "fused.onnx"
+    answer = ground.written("fuse", ground.model, "--prefer", "fusion", "-o", written)
+    if answer is None or not answer["fusions"]:
+        return ""
+    code, found = ground.answer("verify", ground.model, written, codes=(0, 1, 2))
+    if code == 1 and not judge.Judge(ground.case.model, ground.case.feeds).breaks_when_optimised():
+        worst = next(run for run in found["runs"] if not run["equal"])
+        raise BrokenError(f"called different, with {[fusion['pattern'] for fusion in answer['fusions']]}: {worst}")
+    return "" if code else "equivalent"
+
+
 def verify_same(ground: Ground) -> str:
     """`verify` calls no model different that computes the same in other nodes."""
     text = onnx.printer.to_text(ground.case.model)
@@ -355,6 +368,7 @@ LAWS: Mapping[str, Callable[[Ground], str]] = {
         fuse_sites_only,
         fuse_tune,
         fuse_for_cuda,
+        verify_fused,
         verify_same,
         verify_other,
     )

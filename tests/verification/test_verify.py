@@ -511,6 +511,8 @@ def pair(folder: Path, one: str, other: str) -> Verdict:
             "g (float[2, 8] x, float[8] w) => (float[2, 8] y) <float[8] w = {1, 1, 1, 1, 1, 1, 1, 1}> { y = Mul(x, w) }",
             ("Mul", "Div"),
         ),
+        # integers below 0
+        ("g (int64[9] x) => (int64[9] y) <int64 o = {0}> { a = Abs(x) y = Add(a, o) }", ("Abs(x)", "Max(x, o)")),
         # a bound in float16
         (
             "g (float16[9, 8] x) => (float16[9, 8] y) <float s = {6}> { b = Cast<to = 10>(s) y = Min(x, b) }",
