@@ -17,6 +17,7 @@ class Case:
     drawn: the results of its random operators. seconds: the time of the run that found the feeds; 0 where they were known.
     unsteady: whether a rounding inside the original changes the shape of an output, or makes the run fail. Such a case says
     nothing about a candidate that rounds differently, and is not compared.
+    wide: whether the feeds are of many magnitudes, where the original itself may be far from what it means.
     spoiled: the outputs that onnxruntime's optimisation changes in the original itself; compared without optimisation only.
     """
 
@@ -28,6 +29,7 @@ class Case:
     drawn: Feeds = field(default_factory=dict)
     seconds: float = 0.0
     unsteady: bool = False
+    wide: bool = False
     spoiled: set[str] = field(default_factory=set)
 
     def fed_to(self, session: Session) -> Feeds:

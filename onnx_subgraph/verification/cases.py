@@ -188,7 +188,7 @@ class Drawing:
         feeds = draw_feeds(self.model, like.sizes, at := (like.seed or 0) + WIDE, "wide")
         outputs = run(session, feeds)
         if not isinstance(outputs, Failure) and _nonfinite(outputs) <= _nonfinite(like.outputs):
-            yield Case(dict(like.sizes), at, feeds, outputs)
+            yield Case(dict(like.sizes), at, feeds, outputs, wide=True)
 
     def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
         return long_trials(self.model, shapes, likely, length) if length else trials(self.model, shapes, likely)

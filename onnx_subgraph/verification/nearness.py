@@ -81,6 +81,18 @@ def nearness(
     return found
 
 
+def inaccurate(case: Case, names: Collection[str], truth: Evaluate) -> set[str]:
+    """The outputs among `names` where the original itself is further from the truth than its bound; empty if that is unknown."""
+    try:
+        exact = flatten(truth(case.feeds))
+    except UnknownError:
+        return set()
+    mine = flatten(case.outputs)
+    floats = [name for name in names if name in exact and is_float(mine[name])]
+    with np.errstate(over="ignore"):
+        return {name for name in floats if not compare(exact[name].astype(mine[name].dtype), mine[name], case.bounds[name]).equal}
+
+
 def around(truth: Array, own: Iterable[Array]) -> Bound:
     """The allowed error of an output. truth: rounded to the output's dtype. own: onnxruntime's outputs."""
     noise = Noise()

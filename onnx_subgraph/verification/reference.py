@@ -33,7 +33,7 @@ from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
 from onnx_subgraph.verification.memory import open_file, too_large
-from onnx_subgraph.verification.nearness import exactly, nearness
+from onnx_subgraph.verification.nearness import exactly, inaccurate, nearness
 from onnx_subgraph.verification.observed import name_bodies, reached
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check_providers, run
 from onnx_subgraph.verification.showing import showings
@@ -212,9 +212,19 @@ class Reference:
                 found[index] = outcome.runs(coarser)
                 if all(run.equal for run in found[index]):
                     del pending[index]
-        for index, outcome in pending.items() if also else ():
-            found[index] = outcome.runs(coarser, self._nearer)
+        for index, outcome in pending.items():
+            if outcome.case.wide:
+                found[index] = self._on_large(outcome.case, outcome.runs(coarser, self._nearer))
+            elif also:
+                found[index] = outcome.runs(coarser, self._nearer)
         return list(itertools.chain.from_iterable(found))
+
+    def _on_large(self, case: Case, runs: list[Run]) -> list[Run]:
+        """The runs on large values without those of outputs that the original itself computes wrongly there."""
+        lost = inaccurate(case, [run.output for run in runs if not run.equal and not run.problem], self._truth)
+        for name in lost:
+            self._remarks[f"{name} is not compared on large inputs, where the original itself is inaccurate"] = None
+        return [run for run in runs if run.output not in lost]
 
     def _outcomes(self, trial: Trial, provider: str, cases: Sequence[Case]) -> Iterator[Outcome]:
         """The outcomes of a candidate on a provider; only without optimisation where neither it nor the original runs with it."""

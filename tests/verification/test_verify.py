@@ -552,3 +552,15 @@ def test_sizes_that_onnxruntime_takes_for_equal_are_not_compared(tmp_path: Path)
     verdict = pair(tmp_path, text, text.replace(f"{first} {second}", f"{second} {first}"))
     assert verdict.verdict == "equivalent" and "took them for equal" in verdict.reason, str(verdict)
     assert pair(tmp_path, text, text.replace("ReduceMax", "ReduceMin")).verdict == "different"
+
+
+def test_large_inputs_for_which_the_original_is_inaccurate_are_not_compared(tmp_path: Path) -> None:
+    """A mask after Softmax leaves nothing where a hidden score is larger by a hundred; a mask on the scores is right."""
+    head = """g (float[8, 6, 6] x, bool[8, 6, 6] m) => (float[8, 6, 6] y)
+      <float o = {0}, float one = {1}, float low = {-inf}, int64[1] last = {-1}>"""
+    after = f"""{head} {{ p = Softmax(x) f = Cast<to = 1>(m) q = Mul(p, f) s = ReduceSum(q, last)
+      g = Greater(s, o) d = Where(g, s, one) r = Div(q, d) y = Where(g, r, o) }}"""
+    before = f"{head} {{ h = Where(m, x, low) p = Softmax(h) n = IsNaN(p) y = Where(n, o, p) }}"
+    verdict = pair(tmp_path, after, before)
+    assert verdict.verdict == "equivalent" and "y is not compared on large inputs" in verdict.reason, str(verdict)
+    assert pair(tmp_path, before, after).verdict == "different", "there, the candidate is inaccurate"
