@@ -14,8 +14,10 @@ from onnx_subgraph.model.files import save
 from onnx_subgraph.session.static import StaticSession
 from tests.soundness import laws, trial
 
-TRIED = 3
-"""Graphs for each law."""
+ENOUGH = 2
+"""Graphs for each law that have what it is about …"""
+MOST = 20
+"""… of so many at most."""
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +27,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("law", laws.LAWS)
 def test_a_law_holds(law: str, tmp_path: Path, thorough: bool) -> None:
-    tried = [laws.held(law, trial.drawn(number, 0), tmp_path) for number in range(TRIED * (20 if thorough else 1))]
-    assert not [held.broken for held in tried if held.broken]
-    assert any(held.seen for held in tried), "no graph has what the law is about"
+    seen = 0
+    for number in range(MOST):
+        held = laws.held(law, trial.drawn(number, 0), tmp_path)
+        assert not held.broken
+        seen += bool(held.seen)
+        if seen == ENOUGH and not thorough:
+            return
+    assert seen >= ENOUGH, "too few graphs have what the law is about"
 
 
 def lose_an_output(patch: pytest.MonkeyPatch) -> None:
