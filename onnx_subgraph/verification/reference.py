@@ -287,7 +287,7 @@ class Reference:
         return cases
 
 
-_REUSED = "attempting to re-use buffer"
+_REUSED = "Shape mismatch attempting to"
 """In onnxruntime's message where it gave one buffer to two values because their dimensions have one name."""
 
 
