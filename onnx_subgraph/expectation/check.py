@@ -61,6 +61,10 @@ def bytes_text(size: int) -> str:
     return f"{size} B"
 
 
+NONE = "none"
+"""What an expectation says of an attribute that an operator does not have."""
+
+
 def number_text(value: Scalar) -> str:
     """An attribute's value as text: `1e-05`, as short as float32 allows."""
     return f"{value:.7g}" if isinstance(value, float) else str(value)
@@ -163,7 +167,7 @@ def nearly(miss: NearMiss) -> str:
 
 def _attribute(pattern: str, name: str, expected: AttributeValues, sites: Sequence[Rewrite]) -> Check:
     wrong = [(site, value) for site in sites if not _among(value := dict(site.attributes).get(name), expected.values)]
-    values = sorted({"none" if value is None else number_text(value) for _, value in wrong})
+    values = sorted({NONE if value is None else number_text(value) for _, value in wrong})
     found = f"{', '.join(values)} at {_listed([_place(site) for site, _ in wrong])}" if wrong else "nothing else"
     what = f"{name} of {pattern}"
     return Check(what, " or ".join(map(number_text, expected.values)), found, not wrong, expected.span)
@@ -176,7 +180,7 @@ def _among(value: Scalar | None, expected: Iterable[Scalar]) -> bool:
 def _same(value: Scalar | None, other: Scalar) -> bool:
     if isinstance(value, int | float) and isinstance(other, int | float):
         return math.isclose(value, other, rel_tol=_SAME)
-    return value == other
+    return (NONE if value is None else value) == other
 
 
 # Near misses

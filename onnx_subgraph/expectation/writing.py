@@ -7,10 +7,10 @@ the power of ten above the measured bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx_subgraph.expectation.check import number_text, places
+from onnx_subgraph.expectation.check import NONE, number_text, places
 from onnx_subgraph.expectation.reading import UNITS
 from onnx_subgraph.language.dump import yaml_text
 from onnx_subgraph.matching.match import NearMiss
@@ -48,17 +48,18 @@ def _section(result: FuseResult, told: Sequence[NearMiss]) -> dict[str, Any]:
 
 def _fusions(sites: Sequence[Rewrite]) -> int | dict[str, Any]:
     """The count, and the floating attributes if there are any: no other trace in the graph shows a changed ε."""
-    attributes = _real_numbers(dict(site.attributes) for site in sites)
+    attributes = _real_numbers([dict(site.attributes) for site in sites])
     return {"count": len(sites), "attributes": attributes} if attributes else len(sites)
 
 
-def _real_numbers(attributes: Iterable[Mapping[str, object]]) -> dict[str, Any]:
-    found: dict[str, dict[float, None]] = {}
-    for one in attributes:
-        for name, value in one.items():
-            if isinstance(value, float) and math.isfinite(value):
-                found.setdefault(name, {})[float(number_text(value))] = None
-    return {name: values[0] if len(values := sorted(seen)) == 1 else values for name, seen in found.items()}
+def _real_numbers(sites: Sequence[Mapping[str, object]]) -> dict[str, Any]:
+    """Name → the number that all sites have, or else the list of numbers, with `none` where a site has none."""
+    found: dict[str, dict[float | str, None]] = {}
+    for name in dict.fromkeys(name for one in sites for name in one):
+        values = [one.get(name) for one in sites]
+        numbers = {float(number_text(v)) for v in values if isinstance(v, float) and math.isfinite(v)}
+        found[name] = dict.fromkeys([*sorted(numbers), *([NONE] if numbers and None in values else [])])
+    return {name: next(iter(seen)) if len(seen) == 1 else list(seen) for name, seen in found.items() if seen}
 
 
 def tolerance_of(verdict: Verdict) -> dict[str, float]:

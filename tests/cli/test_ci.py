@@ -37,6 +37,21 @@ def test_a_run_meets_the_expectation_made_from_it(run: Run, gelu: Path, expected
     assert gelu.with_name("gelu.fused.onnx").exists()
 
 
+def test_an_attribute_that_only_some_operators_have(run: Run, tmp_path: Path) -> None:
+    """A product of a transposed matrix, with a scale and without: `none` is expected of the second one."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+      g (float[2, 8, 64] x, float[2, 8, 64] z) => (float[2, 64, 64] y, float[2, 64, 64] v) <float k = {0.125}> {
+        t = Transpose <perm = [0, 2, 1]> (x) a = MatMul (t, z) y = Mul (a, k)
+        s = Transpose <perm = [0, 2, 1]> (z) v = MatMul (s, x) }"""
+    model, file = save(text, tmp_path / "m.onnx"), tmp_path / "expected.yaml"
+    fuse = ("fuse", model, "--prefer", "fusion", "--only", "fused-matmul")
+    assert run(*fuse, "--write-expect", file).code == 0
+    assert run(*fuse, "--expect", file).code == 0
+    file.write_text(file.read_text().replace("- none", "- 0.5"))
+    result = run(*fuse, "--expect", file)
+    assert result.code == 1 and "alpha of fused-matmul: expected 0.125 or 0.5, found none" in result.err + result.out
+
+
 def test_a_regressed_export_is_named_with_the_node_and_not_written(
     run: Run, gelu: Path, expected: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,13 +23,21 @@ ORDERED = frozenset({"Sub", "Div", "MatMul", "Pow", "Less", "Greater"})
 
 
 def altered(model: onnx.ModelProto, random: Random) -> onnx.ModelProto | None:
-    """The model with one operator, attribute, weight or order of operands changed, also in a body; None where it has none."""
-    other = onnx.ModelProto()
-    other.CopyFrom(model)
-    changes = [change for graph in _graphs(other.graph) for change in _changes(graph)]
+    """The model with one operator, attribute, weight or order of operands changed, also in a body; None where it has none.
+
+    A model that divides integers is not changed: a divisor of 0 would end the process.
+    """
+    other = onnx.shape_inference.infer_shapes(model)
+    graphs = list(_graphs(other.graph))
+    integers = {v.name for g in graphs for v in (*g.value_info, *g.output) if v.type.tensor_type.elem_type not in judge.EPSILON}
+    if any(node.op_type in ("Div", "Mod") and node.output[0] in integers for graph in graphs for node in graph.node):
+        return None
+    changes = [change for graph in graphs for change in _changes(graph)]
     if not changes:
         return None
     random.choice(changes)()
+    for graph in graphs:
+        del graph.value_info[:]
     return other
 
 
