@@ -13,8 +13,9 @@ from onnx_subgraph.model.shapes import values
 def name_apart(model: ir.Model, old: Collection[ir.Node]) -> None:
     """Rename new nodes, and their results, whose name another node or another value has. old: the nodes that keep theirs.
 
-    A result that took the place of another value has its name alone, and keeps it.
+    A result that took the place of another value has its name alone, and keeps it. So do the outputs of the model.
     """
+    outputs = set(model.graph.outputs)
     nodes = [node for graph in model.graphs() for node in graph]
     of_nodes, of_values = Counter(node.name for node in nodes), Counter(value.name for value in values(model))
     for node in nodes:
@@ -22,7 +23,8 @@ def name_apart(model: ir.Model, old: Collection[ir.Node]) -> None:
             continue
         node.name = _apart(node.name, of_nodes)
         for output in node.outputs:
-            output.name = _apart(output.name, of_values)
+            if output not in outputs:
+                output.name = _apart(output.name, of_values)
 
 
 def _apart(name: str | None, counts: Counter[str | None]) -> str | None:

@@ -19,6 +19,7 @@ from onnx_subgraph.engine.operator import is_engine
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.matching.origin import REPLACES
 from onnx_subgraph.model.files import hand_on, load, save
+from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
@@ -81,8 +82,10 @@ def inline_model(model: ir.Model) -> int:
         if node.op_identifier() in model.functions:
             node.metadata_props.pop(PATTERN, None)
             node.metadata_props.pop(REPLACES, None)
+    old = set(model.graph.all_nodes())
     others = _inlined(model, lambda function: True)
     drop_unused(model, kept=())
+    name_apart(model, old)  # the pass gives names that values in bodies may have
     RemoveUnusedOpsetsPass()(model)
     for graph, of_outputs in declared:
         for value, (type_, shape, record) in zip(graph.outputs, of_outputs, strict=True):

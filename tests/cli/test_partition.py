@@ -49,6 +49,16 @@ def test_inline_leaves_no_function_and_keeps_the_types_of_branches(run: Run, tmp
     assert [b.output[0].type.tensor_type.shape.dim[0].dim_value for b in branches] == [2, 2]
 
 
+def test_inline_gives_names_that_no_body_has(run: Run, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "my": 1]> g (bool c, float[2] x) => (float[2] y) {
+      z = my.Twice(x) y = If(c) <then_branch = t () => (float[2] s) { add = Add(z, x) s = Neg(add) },
+      else_branch = e () => (float[2] b) { b = Neg(z) }> }
+    <domain: "my", opset_import: ["": 17]> Twice (x) => (y) { add = Add(x, x) y = Add(add, x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    assert run("inline", tmp_path / "m.onnx", "-o", tmp_path / "inlined.onnx").code == 0
+    onnx.checker.check_model(onnx.load(tmp_path / "inlined.onnx"), full_check=True)
+
+
 def test_json_is_as_documented(run: Run, layers: Path, tmp_path: Path) -> None:
     answer = run("partition", layers, "--backend", "onnxruntime", "--deny", "Softmax,layer_1_*", "--min-nodes", 4, "--json").json
     assert answer["unchanged"] and answer["refused"][0]["reason"] == "smaller than 4 nodes"

@@ -124,7 +124,15 @@ def _schema() -> jsonschema.Draft202012Validator:
 
 def _partition(ground: Ground, backend: str) -> str:
     written, back = ground.folder / "engines.onnx", ground.folder / "inlined.onnx"
-    everything = ("--min-nodes", 1, "--max-crossing", 9, "--gain", "inf", "--no-isolated")
+    everything = (
+        "--min-nodes",
+        1,
+        "--max-crossing",
+        9,
+        "--gain",
+        "inf",
+        "--isolated" if backend == "openvino" else "--no-isolated",
+    )
     answer = ground.written("partition", ground.model, "--backend", backend, *everything, "-o", written)
     if answer is None:
         return ""
