@@ -8,21 +8,15 @@ import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
 import numpy as np
 
 from onnx_subgraph.language.pattern import Example, Pattern
-
-MAGNITUDES = 8
-"""Wide values are the drawn ones times a power of two below 2 ** MAGNITUDES."""
+from onnx_subgraph.verification.feeds import magnitudes
 
 
 def widened(feeds: Mapping[str, np.ndarray], pattern: Pattern) -> dict[str, np.ndarray] | None:
-    """Feeds of many magnitudes: Relu and a Clip at 6 differ there. None where every float has a range in the example.
-
-    float16 keeps its values, because it overflows.
-    """
+    """Feeds of many magnitudes: Relu and a Clip at 6 differ there. None where every float has a range in the example."""
     rng = np.random.default_rng(0)
     free = {name for name, example in pattern.example.items() if example.low is None and example.high is None}
-    wide = {n: a for n, a in feeds.items() if n in free and a.dtype.kind == "f" and a.dtype.itemsize > 2}
-    scaled = {n: a * (2.0 ** rng.integers(0, MAGNITUDES, a.shape)).astype(a.dtype) for n, a in wide.items()}
-    return {**feeds, **scaled} if scaled else None
+    wide = {n: a for n, a in feeds.items() if n in free and a.dtype.kind == "f"}
+    return {**feeds, **{n: (a * magnitudes(rng, a.shape, a.dtype)).astype(a.dtype) for n, a in wide.items()}} if wide else None
 
 
 def draw(name: str, example: Example, dtype: str, shape: tuple[int, ...] | None = None) -> np.ndarray:

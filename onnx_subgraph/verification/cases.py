@@ -101,7 +101,8 @@ class Drawing:
     def _with_positive(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]]) -> list[Case] | Failure:
         """Cases of which half have only positive floats, as logarithms and roots need them."""
         both = [self._drawn(session, seed, shapes, floats=floats) for floats in ("normal", "positive")]
-        return [case for cases in both if not isinstance(cases, Failure) for case in cases[:2]]
+        drawn = [cases for cases in both if not isinstance(cases, Failure)]
+        return [case for cases in drawn for number, case in enumerate(cases) if number < 2 or case.wide]
 
     def _better(self, session: Session, cases: list[Case], drawn: list[Case] | Failure) -> list[Case]:
         """Cases that were drawn in another way, if more outputs show something there; else the given ones."""

@@ -218,7 +218,7 @@ def _draw(
         low, high = (information.min, information.max + 1) if information.bits == 8 else (least, 100)
         return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
     if dtype.is_floating_point():
-        scale = 2.0 ** rng.integers(0, MAGNITUDES if numpy_dtype.itemsize > 2 else FEW, shape) if floats == "wide" else 1.0
+        scale = magnitudes(rng, shape, numpy_dtype) if floats == "wide" else 1.0
         array = np.asarray(rng.standard_normal(shape) * scale).astype(numpy_dtype)
         return np.abs(array) if floats == "positive" else array
     if numpy_dtype.kind == "c":
@@ -226,6 +226,11 @@ def _draw(
     raise UsageError(
         f"input {value.name} is of {dtype.name.lower()}, for which no feeds can be made", hint="give them with --inputs"
     )
+
+
+def magnitudes(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Factors that make standard normal floats of this dtype wide."""
+    return np.asarray(2.0 ** rng.integers(0, MAGNITUDES if dtype.itemsize > 2 else FEW, shape))
 
 
 def _interval(meant: Purpose, sizes: Mapping[str, int]) -> tuple[int, int]:

@@ -24,13 +24,14 @@ Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a candidate gave for a case. problem: why it gave nothing, or ""."""
+    """What a candidate gave for a case. problem: why it gave nothing, or "". also: whether kernels of our own or engines ran it."""
 
     provider: str
     optimised: bool
     case: Case
     outputs: Outputs
     problem: str = ""
+    also: bool = False
 
     def runs(self, coarser: float = 1.0, nearer: Nearer = lambda case, names, outputs: {}) -> list[Run]:
         """Compare every output with the reference's, by the bounds that the case has now.
@@ -45,7 +46,7 @@ class Outcome:
         findings = compare_all(self.case.outputs, self.outputs, bounds)
         if off := [name for name, finding in findings.items() if not finding.equal]:
             findings |= nearer(self.case, off, self.outputs)
-        spoiled = self.case.spoiled if self.optimised else ()
+        spoiled = self.case.spoiled if self.optimised and not self.also else ()
         return [self._run(name, finding) for name, finding in findings.items() if name not in spoiled]
 
     def _run(self, name: str, found: Finding) -> Run:
@@ -97,13 +98,15 @@ class Trial:
         return open_session(self.file, provider, optimised=optimised, folder=folder, placing=placing, profile=profile)
 
 
-def outcomes_of(session: Session | Failure, provider: str, optimised: bool, cases: Sequence[Case]) -> Iterator[Outcome]:
-    """Run all cases. provider, optimised: reported in the runs."""
+def outcomes_of(
+    session: Session | Failure, provider: str, optimised: bool, cases: Sequence[Case], *, also: bool = False
+) -> Iterator[Outcome]:
+    """Run all cases. provider, optimised: reported in the runs. also: as for `Outcome`."""
     for case in cases:
         outputs = session if isinstance(session, Failure) else run(session, case.fed_to(session))
         if isinstance(outputs, Failure):
             at = " ".join(f"{name}={size}" for name, size in case.sizes.items())
             what = "does not load" if isinstance(session, Failure) else f"does not run at {at}" if at else "does not run"
-            yield Outcome(provider, optimised, case, {}, f"{what}: {outputs.message}")
+            yield Outcome(provider, optimised, case, {}, f"{what}: {outputs.message}", also)
         else:
-            yield Outcome(provider, optimised, case, outputs)
+            yield Outcome(provider, optimised, case, outputs, also=also)

@@ -241,10 +241,12 @@ class _Attempt:
 def doubts(result: FuseResult, names: Collection[str] = ()) -> str:
     """The rewrites that were called wrong and undone, and why, but for those of the patterns of these names; "" for none.
 
-    A rewrite that gives a number where the original has none is undone as well, but it is not called wrong.
+    A rewrite that gives a number where the original has none is undone as well, but it is not called wrong. Nor is one with which
+    onnxruntime refuses sizes, because it gives one buffer to values whose dimensions have one name, such as `?`.
     """
     called_wrong = (u for u in result.undone if u.found != "nowhere" and not u.overflows)
-    return "; ".join(sentence(u) for u in called_wrong if u.rewrite.pattern not in names)
+    said = (sentence(u) for u in called_wrong if u.rewrite.pattern not in names)
+    return "; ".join(one for one in said if "Shape mismatch attempting to" not in one)
 
 
 def interface(before: onnx.ModelProto, after: onnx.ModelProto) -> Finding | None:
