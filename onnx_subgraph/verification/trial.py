@@ -24,7 +24,7 @@ Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a candidate gave for a case. problem: why it gave nothing, or "". also: whether kernels of our own or engines ran it."""
+    """What a candidate gave for a case. problem: why it gave nothing, or "". also: whether our kernels or engines ran it."""
 
     provider: str
     optimised: bool
