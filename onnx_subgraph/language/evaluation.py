@@ -333,6 +333,8 @@ def _slice(node: ast.expr) -> Compute:
 def _call(node: ast.Call) -> Compute:
     assert isinstance(node.func, ast.Name)
     name, arguments = node.func.id, [_plain(a) for a in node.args]
+    if name == "known":
+        return _known(*arguments)
 
     def compute(names: Names) -> Any:
         values = [argument(names) for argument in arguments]
@@ -347,6 +349,18 @@ def _call(node: ast.Call) -> Compute:
             return FUNCTIONS[name](*values)
         except (TypeError, ValueError, ArithmeticError):
             raise UnknownFact(f"`{words_of(node)}` can't be computed") from None
+
+    return compute
+
+
+def _known(sentence: Compute) -> Compute:
+    """Whether a sentence is true, and not false or unknown."""
+
+    def compute(names: Names) -> bool:
+        try:
+            return bool(sentence(names))
+        except UnknownFact:
+            return False
 
     return compute
 

@@ -49,6 +49,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sqrt": math.sqrt,
     "all": all,
     "any": any,
+    "known": bool,
 }
 
 

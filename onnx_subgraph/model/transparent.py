@@ -1,6 +1,6 @@
 """Nodes that pass an input on unchanged: Identity, inference Dropout, a Reshape to the same shape, a product with one.
 
-So do nodes that join a mask that hides nothing.
+So do nodes that join a mask that hides nothing, and a Concat with operands without elements.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
         return _without_neutral(constants, node, value)
     if node.op_type in _OF_MASKS and len(node.inputs) == 2:
         return _without_mask(constants, node, value)
+    if node.op_type == "Concat":
+        return _without_empty(node, value)
     rule, source = TRANSPARENT.get(node.op_type), node.inputs[0]
     if rule is None or source is None or value is not node.outputs[0] or value is source:
         return None
@@ -54,6 +56,19 @@ def _without_mask(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Va
             if number is not None and number == _OF_MASKS[node.op_type]:
                 return source
     return None
+
+
+def _without_empty(node: ir.Node, value: ir.Value) -> ir.Value | None:
+    """The one operand of a Concat that may have elements, if the size of each other one along the axis is 0."""
+    axis = node.attributes.get("axis")
+    if len(node.inputs) == 1 or axis is None or axis.is_ref():
+        return node.inputs[0] if len(node.inputs) == 1 else None
+    full = [one for one in node.inputs if one is not None and not _is_empty(one, axis.as_int())]
+    return full[0] if len(full) == 1 else None
+
+
+def _is_empty(value: ir.Value, axis: int) -> bool:
+    return value.shape is not None and -len(value.shape) <= axis < len(value.shape) and value.shape[axis] == 0
 
 
 def _only_chooses(value: ir.Value) -> bool:
@@ -143,7 +158,7 @@ TRANSPARENT: dict[str, _Rule] = {
     "Slice": _is_whole_slice,
     "Pad": _pads_nothing,
     **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Tile"), _is_same_shape),
-    **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), _is_only_input),
+    **dict.fromkeys(("Sum", "Mean", "Max", "Min"), _is_only_input),
 }
 """Operator → whether its node passes the first input on."""
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0, "Max": -np.inf, "Min": np.inf}
@@ -153,5 +168,5 @@ _OF_MASKS = {"And": True, "Or": False, "Add": 0}
 """Operators that join masks, or a mask and scores, and what an operand is everywhere that hides nothing."""
 _SIGNLESS = frozenset(("Softmax", "LogSoftmax", "Exp", "Sigmoid", "IsNaN"))
 """Operators that give the same, bit by bit, for -0 and 0. Only before them a sum with zero may be left out."""
-PASSING = frozenset((*TRANSPARENT, *_NEUTRAL, *_OF_MASKS))
+PASSING = frozenset((*TRANSPARENT, *_NEUTRAL, *_OF_MASKS, "Concat"))
 """The operators whose nodes may pass an input on."""

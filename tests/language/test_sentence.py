@@ -106,6 +106,9 @@ def value_of(text: str) -> object:
         ("x.shape[:1] + (1, 2)", (B, 1, 2)),
         ("prod([2, 3]) == 6 and any([False, True])", True),
         ("axes == [-1, -2]", True),
+        ("known(x.shape[0] == y.shape[0])", True),
+        ("known(x.shape[0] == x.shape[1])", False),
+        ("not known(x.shape[0] == 8) and known(x.rank == 3)", True),
         ("pi", math.pi),
     ],
 )
@@ -155,6 +158,7 @@ def test_an_unknown_fact_is_named(text: str, reason: str) -> None:
         "~h",
         "len",
         "len(axes, axes)",
+        "known()",
         "min(*axes)",
         "(h := 3)",
         "{1: 2}",
@@ -195,9 +199,9 @@ joined = st.sampled_from(
 def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
         st.tuples(inner, joined, inner).map(lambda t: f"({' '.join(t)})"),
-        st.tuples(st.sampled_from(["len", "min", "max", "abs", "sum", "prod", "sqrt", "all", "any", "not ", "-"]), inner).map(
-            lambda t: f"{t[0]}({t[1]})"
-        ),
+        st.tuples(
+            st.sampled_from(["len", "min", "max", "abs", "sum", "prod", "sqrt", "all", "any", "known", "not ", "-"]), inner
+        ).map(lambda t: f"{t[0]}({t[1]})"),
         st.tuples(inner, inner).map(lambda t: f"({t[0]})[{t[1]}]"),
         st.tuples(inner, inner).map(lambda t: f"({t[0]})[{t[1]}:]"),
     )

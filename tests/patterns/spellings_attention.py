@@ -1006,6 +1006,15 @@ def rotated_in_other_layouts() -> Variants:
     for how in ("Split", "Slice", "apart"):
         yield f"halves with the length first, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: length_first(t, h)
 
+    def halves_behind(t: Text, how: str) -> str:
+        """The heads behind the length, as in Gemma 3n, and cosines [1, s, 1, 4] of both halves."""
+        x, freqs = t.call("Reshape", "query", t.integers(0, 0, 2, 4)), angles(t)
+        both = t.call("Unsqueeze", t.call("Concat", freqs, freqs, axis=-1), t.integers(2))
+        return t.call("Reshape", turned(t, x, t.call("Cos", both), t.call("Sin", both), how), t.integers(0, 0, 8))
+
+    for how in ("Split", "Slice"):
+        yield f"halves with the heads behind, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: halves_behind(t, h)
+
 
 def attention_of_rotated() -> Variants:
     """Attention of rotated queries and keys."""

@@ -128,8 +128,11 @@ def test_heads_are_not_moved_for_the_kernel(library: Library, tmp_path: Path) ->
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
 
 
-def test_heads_are_neither_moved_nor_repeated_behind_norms_and_rotary_embeddings(library: Library, tmp_path: Path) -> None:
-    result = fused(DECODER, tmp_path, library)
+@pytest.mark.parametrize("norm", ["RMSNormalization", "SimplifiedLayerNormalization", "LayerNormalization"])
+def test_heads_are_neither_moved_nor_repeated_behind_norms_and_rotary_embeddings(
+    norm: str, library: Library, tmp_path: Path
+) -> None:
+    result = fused(DECODER.replace("RMSNormalization", norm), tmp_path, library)
     assert [one.pattern for one in result.rewrites] == ["attention-shared-heads", "attention-heads"], result.near_misses
     assert not {"Transpose", "Expand"} & set(result.operators_after)
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")

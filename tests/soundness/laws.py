@@ -6,41 +6,29 @@ project's own verification takes no part in that.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import re
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import jsonschema
 import numpy as np
 import onnx
 
-from onnx_subgraph.cli import main
 from onnx_subgraph.session.inference import InferenceSession
 from onnx_subgraph.session.static import StaticSession
-from tests.soundness import judge, traps
+from tests.soundness import judge, laws_of_fuse, traps
 from tests.soundness.alterations import altered, respelled
 from tests.soundness.graphs import Case
-from tests.soundness.growth import Array
+from tests.soundness.ground import BrokenError, Ground
 from tests.soundness.stilled import stilled
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 ATTEMPTS = 5
 """How often a model is altered until it computes something else."""
 MOST_UNITS = 2
 """Mined units of one model that a pattern is written from."""
-
-
-class BrokenError(Exception):
-    """A law that does not hold, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,77 +37,6 @@ class Held:
 
     seen: str = ""
     broken: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """A case, the file with its model, and a folder for what the commands write."""
-
-    case: Case
-    model: Path
-    folder: Path
-
-    def run(self, *arguments: object, codes: tuple[int, ...] = (0,)) -> tuple[int, str]:
-        """Run a command; its exit code and standard output. Raises BrokenError for another exit code, or an internal error."""
-        code, out, err = ran(*arguments)
-        if code not in codes or "This is a bug in" in err:
-            raise BrokenError(f"`{_line(arguments)}` exits with {code}: {(err.strip() or out.strip())[-600:]}")
-        return code, out
-
-    def answer(self, *arguments: object, codes: tuple[int, ...] = (0,)) -> tuple[int, Any]:
-        """Run a command with --json. Its answer is valid for the schema, and nothing else is printed."""
-        code, out = self.run(*arguments, "--json", codes=codes)
-        if code == 2 and not out:
-            return code, None  # a message on standard error says why
-        try:
-            answer = json.loads(out, parse_constant=_no_number)
-        except json.JSONDecodeError:
-            raise BrokenError(f"`{_line(arguments)}` exits with {code} and prints no JSON: {out[:300]!r}") from None
-        error = next(_schema().iter_errors(answer), None)
-        if error is not None:
-            raise BrokenError(f"`{_line(arguments)}`: the JSON is not as its schema says: {error.message[:300]}")
-        return code, answer
-
-    def written(self, *arguments: object) -> Any:
-        """The answer of a command that writes a model; None where the verdict is that it could not tell.
-
-        Raises BrokenError for a verdict against the result, unless onnxruntime's optimisation changes the original itself.
-        """
-        code, answer = self.answer(*arguments, codes=(0, 1, 2))
-        if code == 1 and not judge.Judge(self.case.model, self.case.feeds).breaks_when_optimised():
-            raise BrokenError(f"`{_line(arguments)}`: {json.dumps(answer['verification'])[:600]}")
-        return None if code else answer
-
-    def computes_the_same(self, written: Path, feeds: tuple[Mapping[str, Array], ...] | None = None) -> None:
-        """Raises BrokenError unless the written model is valid and computes what the original does on the feeds."""
-        made = onnx.load(written)
-        problem = judge.problem(made)
-        if problem is None:
-            problem = judge.Judge(self.case.model, self.case.feeds if feeds is None else feeds).difference(made)
-        if problem is not None:
-            raise BrokenError(f"{written.name}: {problem}")
-
-
-def ran(*arguments: object) -> tuple[int, str, str]:
-    """Run a command line in this process: its exit code and both outputs."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        code = main([str(argument) for argument in arguments])
-    return code, out.getvalue(), err.getvalue()
-
-
-def _line(arguments: tuple[object, ...]) -> str:
-    return " ".join(map(str, arguments))
-
-
-def _no_number(word: str) -> float:
-    raise BrokenError(f"the JSON has {word}, which is no number of JSON")
-
-
-@cache
-def _schema() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
 def _partition(ground: Ground, backend: str) -> str:
@@ -196,22 +113,6 @@ def static_session(ground: Ground) -> str:
     return _session(ground, StaticSession)
 
 
-def expectations(ground: Ground) -> str:
-    """What `fuse --write-expect` writes holds in the next run, and a pattern that is skipped is not used."""
-    wanted, written = ground.folder / "expected.yaml", ground.folder / "fused.onnx"
-    answer = ground.written("fuse", ground.model, "-o", written, "--write-expect", wanted)
-    if answer is None:
-        return ""
-    ground.answer("fuse", ground.model, "-o", written, "--expect", wanted)
-    if not answer["fusions"]:
-        return ""
-    name = Random(ground.model.read_bytes()).choice(answer["fusions"])["pattern"]
-    _, less = ground.answer("fuse", ground.model, "-o", written, "--expect", wanted, "--skip", name, codes=(0, 1))
-    if any(fusion["pattern"] == name for fusion in less["fusions"]):
-        raise BrokenError(f"--skip {name} does not skip it")
-    return "with fusions"
-
-
 def explain(ground: Ground) -> str:
     """`explain` answers for the model, and for each planted pattern."""
     ground.answer("explain", ground.model)
@@ -252,54 +153,6 @@ def inline(ground: Ground) -> str:
         raise BrokenError("functions are left after inline")
     ground.computes_the_same(back)
     return "with functions" if onnx.load(written).functions else ""
-
-
-def reports(ground: Ground) -> str:
-    """Each kind of report can be written, the text agrees with the JSON, and no report changes the model."""
-    one, other = ground.folder / "one.onnx", ground.folder / "other.onnx"
-    code, answer = ground.answer("fuse", ground.model, "-o", one, codes=(0, 1, 2))
-    files = [w for name in ("report.html", "junit.xml", "summary.md") for w in (f"--{name.split('.')[0]}", ground.folder / name)]
-    again, out = ground.run("fuse", ground.model, "-o", other, "-v", "--sites", "--compare-ort", *files, codes=(0, 1, 2))
-    if code != again or (not code and one.read_bytes() != other.read_bytes()):
-        raise BrokenError("with reports, another model is written")
-    counted = (answer["nodes"]["before"], answer["nodes"]["after"])
-    said = re.search(r"^nodes +(\d+) → (\d+)", out, re.MULTILINE)
-    if said is not None and (int(said[1]), int(said[2])) != counted:
-        raise BrokenError(f"the text says {said[0]!r}, the JSON {counted}")
-    return "with fusions" if answer["fusions"] else ""
-
-
-def fuse_sites_only(ground: Ground) -> str:
-    """`fuse --sites-only`, which runs no model, changes no result."""
-    written = ground.folder / "sites.onnx"
-    answer = ground.written("fuse", ground.model, "--sites-only", "-o", written)
-    if answer is None:
-        return ""
-    ground.computes_the_same(written)
-    return "with fusions" if answer["fusions"] else ""
-
-
-def fuse_tune(ground: Ground) -> str:
-    """`fuse --tune` changes no result, and the choice that `--tuned` keeps gives the same file."""
-    one, other, choice = (ground.folder / name for name in ("tuned.onnx", "again.onnx", "choice.json"))
-    answer = ground.written("fuse", ground.model, "--tune", "--tune-budget", 0.2, "--tuned", choice, "-o", one)
-    if answer is None:
-        return ""
-    ground.computes_the_same(one)
-    ground.answer("fuse", ground.model, "--tuned", choice, "-o", other)
-    if one.read_bytes() != other.read_bytes():
-        raise BrokenError("with the choice that was kept, another model is written")
-    return "with fusions" if answer["fusions"] else ""
-
-
-def fuse_for_cuda(ground: Ground) -> str:
-    """`fuse --assume-provider CUDAExecutionProvider`, which runs nothing, changes no result where the CPU loads it."""
-    written = ground.folder / "cuda.onnx"
-    _, answer = ground.answer("fuse", ground.model, "--assume-provider", "CUDAExecutionProvider", "--no-verify", "-o", written)
-    if isinstance(judge.session(onnx.load(written)), str):
-        return ""
-    ground.computes_the_same(written)
-    return "with fusions" if answer["fusions"] else ""
 
 
 def verify_fused(ground: Ground) -> str:
@@ -373,14 +226,10 @@ LAWS: Mapping[str, Callable[[Ground], str]] = {
         specialize,
         inference_session,
         static_session,
-        expectations,
         explain,
         mine,
         inline,
-        reports,
-        fuse_sites_only,
-        fuse_tune,
-        fuse_for_cuda,
+        *laws_of_fuse.LAWS,
         verify_fused,
         verify_same,
         verify_other,
