@@ -180,6 +180,12 @@ LINEAR = (
 )
 
 IMAGES = tuple({"b": b, "C": c, "s": s} for b, c, s in ((1, 32, 112), (1, 64, 56), (1, 256, 14), (4, 128, 28)))
+WIDE = tuple(
+    {"b": b, "C": c, "s": s, "F": f * c}
+    for b, c, s in ((1, 48, 64), (1, 96, 32), (1, 192, 16), (1, 384, 8), (4, 128, 28))
+    for f in (2, 4)
+)
+"""Images of which a hidden layer has two or four times the channels."""
 
 LINES = tuple(
     {"b": 1, "s": s, "C": c, "O": o, "G": g, "D": c // g, "K": k, "S": stride, "P": k // 2, "m": (s - 1) // stride + 1}
@@ -212,8 +218,18 @@ CONVOLUTION = (
     ),
     Case(
         ("conv-activation",),
-        """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) { c = Conv(x, W, B) y = Add(c, x) }""",
+        # Between convolutions, as in networks: alone, only the unfused graph would pay for changes of the layout.
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B, $T[$C,$C,1,1] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
+            a = Conv(x, W, B) r = Relu(a) c = Conv(r, V, D) e = Add(c, r) y = Conv(e, W, D) }""",
         IMAGES,
+        dtypes=("float",),
+    ),
+    Case(
+        ("conv-activation",),
+        # The block of ConvNeXt, FastViT and RepViT: the residual does not come from a convolution.
+        """($T[$b,$C,$s,$s] x, $T[$F,$C,1,1] W, $T[$F] B, $T[$C,$F,1,1] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
+            h = Conv(x, W, B) g = com.microsoft.Gelu(h) c = Conv(g, V, D) y = Add(c, x) }""",
+        WIDE,
         dtypes=("float",),
     ),
     Case(
