@@ -29,7 +29,7 @@ from onnx_subgraph.rewriting.assembled import assembled
 from onnx_subgraph.rewriting.costs import Costs, is_fused
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
-from onnx_subgraph.rewriting.equal_values import equal_values
+from onnx_subgraph.rewriting.equal_values import equal_values, uniform_values
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt
 from onnx_subgraph.rewriting.function import ir_version
 from onnx_subgraph.rewriting.known import SMALL_BYTES
@@ -168,13 +168,15 @@ def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], exce
     removed = _by_position((*ways[0], *planned.removed), site.outline)
     before = _cut(removed, old, planned, site, equal) if record is not None else None
     alike = {str(value.name): str(other.name) for value, other in equal.items()}
+    uniform = {} if before is None else uniform_values(before, removed, site.constants)
     rewrite, nodes = _commit(planned, site.outline, renewed)
     if excerpts:
         rewrite = dataclasses.replace(rewrite, before=drawn, after=_excerpt(nodes, site), lines=lines)
     if record is not None and before is not None:
         new = [renewed[value] for value in old]
         after = _cut([*ways[1], *nodes], new, planned, site, equal)
-        record(Cutting(rewrite, before, after, tuple(zip(names, (str(value.name) for value in new), strict=True)), alike))
+        results = tuple(zip(names, (str(value.name) for value in new), strict=True))
+        record(Cutting(rewrite, before, after, results, alike, uniform))
     return rewrite
 
 

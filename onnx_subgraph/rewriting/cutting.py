@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.local_functions import called
@@ -29,7 +30,8 @@ ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
 class Cutting:
     """before, after: the two models. results: the name of each result in `before` and in `after`.
 
-    equal: the name of a value that is read → the name of an earlier value that always equals it.
+    equal: the name of a value that is read → the name of an earlier value that always equals it. uniform: the name of a value
+    that `before` reads → the number that each of its elements is in every run.
     """
 
     rewrite: Rewrite
@@ -37,6 +39,7 @@ class Cutting:
     after: ir.Model
     results: tuple[tuple[str, str], ...]
     equal: Mapping[str, str] = field(default_factory=dict)
+    uniform: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -1,13 +1,16 @@
-"""Find which of the values that a rewrite reads are always equal, because they are computed twice."""
+"""Find what is known of the values that a rewrite reads: which are always equal, and which hold one number in every run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.matching.numbering import Numbering
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import operands
+from onnx_subgraph.model.uniform import element
 from onnx_subgraph.rewriting.outline import Outline
 
 MOST_NODES = 64
@@ -24,14 +27,21 @@ def equal_values(values: Iterable[ir.Value], graph: ir.Graph, outline: Outline, 
     read = [value for value in dict.fromkeys(values) if not constants.is_constant(value)]
     numbering = Numbering(constants, lambda n: outline.schema(n, graph))
     behind = _behind(read, graph, outline)
-    operands = (value for node in behind for value in node.inputs if value is not None)
-    for further in {node for value in operands if (node := value.producer()) is not None}.difference(behind):
+    read_there = (value for node in behind for value in node.inputs if value is not None)
+    for further in {node for value in read_there if (node := value.producer()) is not None}.difference(behind):
         numbering.leave(further)
     for node in behind:
         numbering.add(node)
     first: dict[int, ir.Value] = {}
     found = {value: first.setdefault(numbering.of(value), value) for value in read}
     return {value: other for value, other in found.items() if value is not other}
+
+
+def uniform_values(before: ir.Model, nodes: Iterable[ir.Node], constants: Constants) -> dict[str, np.ndarray]:
+    """The inputs of `before` whose elements are one number in every run, as in a mask that hides nothing. nodes: of the model."""
+    read = {value.name: value for node in nodes for value in operands(node)}
+    numbers = ((str(v.name), element(constants, read.get(v.name))) for v in before.graph.inputs)
+    return {name: number for name, number in numbers if number is not None}
 
 
 def _behind(values: Iterable[ir.Value], graph: ir.Graph, outline: Outline) -> list[ir.Node]:

@@ -24,7 +24,7 @@ TRIALS = 24
 """The number of sets of sizes that are tried for drawn values."""
 
 
-def on_drawn(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str, str]) -> Held | None:
+def on_drawn(holding: Holding, reading: ir.Model, case: Case, cutting: Cutting) -> Held | None:
     """The result on the first drawn values that show something; None where there are none.
 
     Some sizes are refused only by the replacement, such as batches that would broadcast. They count only if it runs on no others.
@@ -41,7 +41,7 @@ def on_drawn(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str
         except UsageError:
             return None
         for scale in SCALES:
-            held = holding.on(_all_read({name: _scaled(value, scale) for name, value in values.items()}, equal))
+            held = holding.on(_as_known({name: _scaled(value, scale) for name, value in values.items()}, cutting))
             refused = refused if held.runs else refused or held
             if held.shows and held.runs:
                 return held
@@ -62,9 +62,11 @@ def _of_shapes(model: ir.Model, sizes: Sizes) -> dict[str, Any]:
     return found
 
 
-def _all_read(values: Mapping[str, Any], equal: Mapping[str, str]) -> dict[str, Any]:
-    """The values, with equal arrays for values that are always equal."""
-    return {**values, **{name: values[other] for name, other in equal.items() if other in values}}
+def _as_known(values: Mapping[str, Any], cutting: Cutting) -> dict[str, Any]:
+    """The values, with what is known of them: which are always equal, and which hold the same number in every run."""
+    alone = {n: np.full_like(values[n], number) for n, number in cutting.uniform.items() if isinstance(values.get(n), np.ndarray)}
+    drawn = {**values, **alone}
+    return {**drawn, **{name: drawn[other] for name, other in cutting.equal.items() if other in drawn}}
 
 
 def _scaled(value: Any, scale: float) -> Any:

@@ -199,7 +199,7 @@ class _Sites:
             return SiteCheck(cutting.rewrite, self.provider, unknown=flowing.unknown or f"only the fused operator reads {apart}")
         holding = Holding(cutting, self.provider)
         found = [
-            held for case in self.cases if (held := on_drawn(holding, reading or cutting.before, case, cutting.equal)) is not None
+            held for case in self.cases if (held := on_drawn(holding, reading or cutting.before, case, cutting)) is not None
         ]
         if not found:
             why = flowing.unknown or "the values that flow there are zero, NaN or infinite"

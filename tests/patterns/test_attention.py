@@ -222,6 +222,19 @@ def test_an_attention_without_a_mask_needs_no_guard(also: str, library: Library,
     assert call.domain == "onnx_subgraph" and any(a.name == "guarded" for a in call.attribute) == bool(also)
 
 
+def test_a_mask_that_hides_nothing_hides_nothing_on_drawn_values(library: Library, tmp_path: Path) -> None:
+    """So small values show little, and the fusion is also checked on drawn ones. The fused node has no mask."""
+    text = """<ir_version: 10, opset_import: ["" : 17]> g (float[b, 2, s, 4] x) => (float[b, 2, s, 4] y)
+    <bool[1, 1, 1, 1] all = {1}, float yes = {0}, float no = {-inf}, float small = {0.00001},
+     int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}> {
+      shape = Shape (x) b = Slice (shape, zero, one) s = Slice (shape, two, three) sizes = Concat <axis = 0> (b, one, s, s)
+      seen = Expand (all, sizes) mask = Where (seen, yes, no) q = Mul (x, small) t = Transpose <perm = [0, 1, 3, 2]> (q)
+      m = MatMul (q, t) masked = Add (m, mask) p = Softmax <axis = -1> (masked) y = MatMul (p, q) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", None, library, Options(dry_run=True))
+    assert not result.undone and result.operators_after == {"Attention": 1, "Mul": 1}
+
+
 DECODER = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[b, s, 16] query, float[b, s, 8] key, float[b, s, 8] value, float[b, 2, p, 4] past_key, float[b, 2, {past}, 4] past_value)
   => (float[b, s, 16] y{given})
