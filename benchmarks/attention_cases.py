@@ -77,6 +77,37 @@ PROJECTED = tuple(
 )
 """Projections before an attention, or together as weights of com.microsoft's Attention."""
 
+APART = """r = Reshape(x, apart) t = Transpose <perm = [2, 0, 3, {perm}]> (r) {parts} = Split <axis = 0> (t, ones) """
+PACKED_HEADS = tuple(
+    Case(
+        (pattern,),
+        f"""($T[$b,$s,$W] x{others}) => ($T[$b,$s,$H] y) <int64[5] apart = {{0, 0, {parts}, $N, $D}},
+            int64[{parts}] ones = {{{ones}}}, int64[1] zero = {{0}}, int64[3] joined = {{0, 0, $H}}> {{ {APART.format(perm=perm, parts=names)} {graph} }}""",
+        tuple({**sizes, "W": parts * sizes["H"], "D": sizes["H"] // sizes["N"]} for sizes in HEADS),
+        dtypes=("float",),
+        opset=opset,
+    )
+    for pattern, parts, ones, names, others, perm, opset, graph in (
+        (
+            *("attention-packed-heads", 3, "1, 1, 1", "i, j, l", "", "1, 4", 23),
+            """q = Squeeze(i, zero) k = Squeeze(j, zero) v = Squeeze(l, zero) o = Attention(q, k, v)
+            u = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(u, joined)""",
+        ),
+        (
+            *("unpacked-heads", 3, "1, 1, 1", "i, j, l", "", "4, 1", 17),
+            """q = Squeeze(i, zero) k = Squeeze(j, zero) v = Squeeze(l, zero) n = ReduceL2 <axes = [-1]> (q) qn = Div(q, n)
+            m = ReduceL2 <axes = [-1]> (k) kn = Div(k, m) kt = Transpose <perm = [0, 1, 3, 2]> (kn) d = MatMul(qn, kt)
+            p = Softmax <axis = -1> (d) o = MatMul(p, v) u = Transpose <perm = [0, 3, 1, 2]> (o) y = Reshape(u, joined)""",
+        ),
+        (
+            *("attention-packed-keys", 2, "1, 1", "j, l", ", $T[$b,$s,$N,$D] z", "1, 4", 23),
+            """q = Transpose <perm = [0, 2, 1, 3]> (z) k = Squeeze(j, zero) v = Squeeze(l, zero) o = Attention(q, k, v)
+            u = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(u, joined)""",
+        ),
+    )
+)
+"""Heads of one projection, which are moved together: before an attention, in XCiT, and of keys and values only."""
+
 STEPS = tuple(
     {"b": b, "s": s, "t": t, "N": n} for n in (6, 12) for b, s, t in ((1, 1, 64), (1, 1, 512), (1, 128, 128), (8, 1, 128))
 )
@@ -165,4 +196,16 @@ PACKED = (
     ),
 )
 
-ATTENTION = (*PROJECTIONS, *BIASES, *PACKED_ATTENTION, *PROJECTED, *CACHED, PAST, *STANDARD, SINK, ROTARY, *PACKED)
+ATTENTION = (
+    *PROJECTIONS,
+    *BIASES,
+    *PACKED_ATTENTION,
+    *PROJECTED,
+    *PACKED_HEADS,
+    *CACHED,
+    PAST,
+    *STANDARD,
+    SINK,
+    ROTARY,
+    *PACKED,
+)
