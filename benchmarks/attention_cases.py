@@ -81,8 +81,10 @@ APART = """r = Reshape(x, apart) t = Transpose <perm = [2, 0, 3, {perm}]> (r) {p
 PACKED_HEADS = tuple(
     Case(
         (pattern,),
-        f"""($T[$b,$s,$W] x{others}) => ($T[$b,$s,$H] y) <int64[5] apart = {{0, 0, {parts}, $N, $D}},
-            int64[{parts}] ones = {{{ones}}}, int64[1] zero = {{0}}, int64[3] joined = {{0, 0, $H}}> {{ {APART.format(perm=perm, parts=names)} {graph} }}""",
+        f"""($T[$b,$s,$W] x{others}) => ($T[$b,$s,$H] y)
+            <int64[5] apart = {{0, 0, {parts}, $N, $D}}, int64[{parts}] ones = {{{ones}}},
+             int64[1] zero = {{0}}, int64[3] joined = {{0, 0, $H}}> {{
+            {APART.format(perm=perm, parts=names)} {graph} }}""",
         tuple({**sizes, "W": parts * sizes["H"], "D": sizes["H"] // sizes["N"]} for sizes in HEADS),
         dtypes=("float",),
         opset=opset,
@@ -107,6 +109,23 @@ PACKED_HEADS = tuple(
     )
 )
 """Heads of one projection, which are moved together: before an attention, in XCiT, and of keys and values only."""
+
+HEADS_OF_IMAGES = Case(
+    ("unpacked-heads-image",),
+    """($T[$b,$W,$S,$S] x) => ($T[$b,$H,$S,$S] y)
+        <int64[5] apart = {-1, 3, $N, $D, $P}, int64[3] ones = {1, 1, 1}, int64[1] zero = {0}, int64[4] joined = {-1, $H, $S, $S},
+         float e = {0.125}> {
+        r = Reshape(x, apart) t = Transpose <perm = [1, 0, 2, 4, 3]> (r) i, j, l = Split <axis = 0> (t, ones)
+        q = Squeeze(i, zero) k = Squeeze(j, zero) v = Squeeze(l, zero) kt = Transpose <perm = [0, 1, 3, 2]> (k) d = MatMul(q, kt)
+        w = Mul(d, e) p = Softmax <axis = -1> (w) o = MatMul(p, v) u = Transpose <perm = [0, 1, 3, 2]> (o)
+        y = Reshape(u, joined) }""",
+    tuple(
+        {"b": b, "S": s, "H": h, "W": 3 * h, "N": n, "D": h // n, "P": s * s}
+        for b, s, h, n in ((1, 28, 96, 3), (1, 14, 192, 3), (1, 7, 384, 6), (1, 16, 512, 8), (4, 14, 192, 6))
+    ),
+    dtypes=("float",),
+)
+"""Heads of a convolution. The attention is over pixels."""
 
 STEPS = tuple(
     {"b": b, "s": s, "t": t, "N": n} for n in (6, 12) for b, s, t in ((1, 1, 64), (1, 1, 512), (1, 128, 128), (8, 1, 128))
@@ -202,6 +221,7 @@ ATTENTION = (
     *PACKED_ATTENTION,
     *PROJECTED,
     *PACKED_HEADS,
+    HEADS_OF_IMAGES,
     *CACHED,
     PAST,
     *STANDARD,

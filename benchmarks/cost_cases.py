@@ -180,12 +180,21 @@ LINEAR = (
 )
 
 IMAGES = tuple({"b": b, "C": c, "s": s} for b, c, s in ((1, 32, 112), (1, 64, 56), (1, 256, 14), (4, 128, 28)))
-WIDE = tuple(
-    {"b": b, "C": c, "s": s, "F": f * c}
-    for b, c, s in ((1, 48, 64), (1, 96, 32), (1, 192, 16), (1, 384, 8), (4, 128, 28))
-    for f in (2, 4)
+BLOCKS = tuple(
+    {"b": b, "C": c, "s": s, "F": f}
+    for b, c, s, hidden in (
+        *(
+            (1, 48, 64, (48, 192)),
+            (1, 96, 32, (96, 384)),
+            (1, 192, 16, (192, 768)),
+            (1, 384, 8, (384, 1536)),
+            (1, 384, 14, (1536,)),
+        ),
+        *((1, 256, 56, (64,)), (1, 512, 28, (128,)), (1, 1024, 14, (256,)), (4, 128, 28, (128, 512))),
+    )
+    for f in hidden
 )
-"""Images of which a hidden layer has two or four times the channels."""
+"""Images, and the channels of the hidden layer of a block."""
 
 LINES = tuple(
     {"b": 1, "s": s, "C": c, "O": o, "G": g, "D": c // g, "K": k, "S": stride, "P": k // 2, "m": (s - 1) // stride + 1}
@@ -223,14 +232,36 @@ CONVOLUTION = (
             a = Conv(x, W, B) r = Relu(a) c = Conv(r, V, D) e = Add(c, r) y = Conv(e, W, D) }""",
         IMAGES,
         dtypes=("float",),
+        apart=False,
     ),
     Case(
         ("conv-activation",),
         # The block of ConvNeXt, FastViT and RepViT: the residual does not come from a convolution.
         """($T[$b,$C,$s,$s] x, $T[$F,$C,1,1] W, $T[$F] B, $T[$C,$F,1,1] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
             h = Conv(x, W, B) g = com.microsoft.Gelu(h) c = Conv(g, V, D) y = Add(c, x) }""",
-        WIDE,
+        BLOCKS,
         dtypes=("float",),
+        apart=False,
+    ),
+    Case(
+        ("conv-activation",),
+        # The block of ResNet v2: normalization and activation come before the convolutions.
+        """($T[$b,$C,$s,$s] i, $T[$C] M, $T[$C] N, $T[$C,$C,1,1] P, $T[$F,$C,1,1] W, $T[$F] B, $T[$C,$F,1,1] V, $T[$C] D)
+            => ($T[$b,$F,$s,$s] y) {
+            x = Conv(i, P) n = BatchNormalization(x, M, N, N, M) r = Relu(n) h = Conv(r, W, B) g = Relu(h) c = Conv(g, V, D)
+            e = Add(c, x) m = BatchNormalization(e, M, N, N, M) o = Relu(m) y = Conv(o, W, B) }""",
+        BLOCKS,
+        dtypes=("float",),
+        apart=False,
+    ),
+    Case(
+        ("conv-activation",),
+        # A convolution of each channel, as in EfficientFormer, where the residual comes from an attention.
+        """($T[$b,$C,$s,$s] i, $T[$b,$C,$s,$s] z, $T[$C,$C,1,1] P, $T[$C,1,3,3] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
+            x = Conv(i, P) c = Conv <pads = [1, 1, 1, 1], group = $C> (x, V, D) e = Add(c, z) y = com.microsoft.Gelu(e) }""",
+        IMAGES,
+        dtypes=("float",),
+        apart=False,
     ),
     Case(
         ("conv-activation",),
