@@ -198,9 +198,7 @@ class _Sites:
         if apart := read_apart(cutting):
             return SiteCheck(cutting.rewrite, self.provider, unknown=flowing.unknown or f"only the fused operator reads {apart}")
         holding = Holding(cutting, self.provider)
-        found = [
-            held for case in self.cases if (held := on_drawn(holding, reading or cutting.before, case, cutting)) is not None
-        ]
+        found = [held for case in self.cases if (held := on_drawn(holding, reading or cutting.before, case, cutting)) is not None]
         if not found:
             why = flowing.unknown or "the values that flow there are zero, NaN or infinite"
             return SiteCheck(cutting.rewrite, self.provider, unknown=f"{why}, and it runs on none that were drawn for it")
