@@ -11,7 +11,6 @@ its optimisations, on one image and one thread; times are processor time.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fnmatch
 import json
 import logging
@@ -19,7 +18,8 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -149,17 +149,9 @@ def _exported(task: Task) -> tuple[int, ...]:
     else:
         known |= {"dynamo": True, "external_data": False, "verbose": False, "dynamic_shapes": ({0: torch.export.Dim("batch")},)}
     images = torch.randn(2, *shape[1:])
-    with _silent():
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         torch.onnx.export(network, (images,), str(task.model), **known)
     return shape
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        with_both = contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere)
-        with with_both[0], with_both[1]:
-            yield
 
 
 def head(measured: Sequence[Row], exporter: str) -> str:

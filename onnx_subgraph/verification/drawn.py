@@ -63,9 +63,13 @@ def _of_shapes(model: ir.Model, sizes: Sizes) -> dict[str, Any]:
 
 
 def _as_known(values: Mapping[str, Any], cutting: Cutting) -> dict[str, Any]:
-    """The values, with what is known of them: which are always equal, and which hold the same number in every run."""
-    alone = {n: np.full_like(values[n], number) for n, number in cutting.uniform.items() if isinstance(values.get(n), np.ndarray)}
-    drawn = {**values, **alone}
+    """The values, with what is known of them: which are always equal, and the numbers of those that the replacement leaves out.
+
+    A number that the replacement reads is drawn as well: an initial state of zeros would show nothing.
+    """
+    read = {str(value.name) for value in cutting.after.graph.inputs}
+    left_out = {name: number for name, number in cutting.uniform.items() if name in values and name not in read}
+    drawn = {**values, **{name: np.full_like(values[name], number) for name, number in left_out.items()}}
     return {**drawn, **{name: drawn[other] for name, other in cutting.equal.items() if other in drawn}}
 
 

@@ -41,3 +41,16 @@ def test_a_residual_that_the_convolution_is_computed_from_is_checked_apart(tmp_p
     result = fuse(model, None, load_patterns(), Options(prefer="fusion", dry_run=True))
     assert result.undone == ()
     assert ("c", "y") in [rewrite.replaces for rewrite in result.rewrites]
+
+
+def test_a_state_of_zeros_is_drawn_otherwise(tmp_path: Path) -> None:
+    """Every element is 0 in every run, and the replacement reads it too: zeros would show nothing of it."""
+    model = write(
+        tmp_path / "state.onnx",
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[b, 3, 4] x) => (float[b, 3, 4] y)
+        <float[1] none = {0}, int64[1] zero = {0}, int64[1] one = {1}, int64[2] rest = {4, 3}> {
+          shape = Shape (x) b = Slice (shape, zero, one) sizes = Concat <axis = 0> (b, rest) state = Expand (none, sizes)
+          t = Transpose <perm = [1, 0, 2]> (state) u = Transpose <perm = [1, 2, 0]> (t) y = Add (x, u) }""",
+    )
+    result = fuse(model, None, load_patterns(), Options(simplify=False, dry_run=True))
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["rearrange-rearrange"] and result.undone == ()
