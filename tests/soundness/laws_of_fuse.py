@@ -128,7 +128,7 @@ def fuse_external_data(ground: Ground) -> str:
         raise BrokenError(f"{data.name} has changed")
     data.unlink()
     ground.computes_the_same(there / "model.onnx")
-    return "with fusions" if fused else ""
+    return "with fusions" if fused else "without fusions"
 
 
 def fuse_streams(ground: Ground) -> str:
