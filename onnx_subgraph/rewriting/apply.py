@@ -29,7 +29,6 @@ from onnx_subgraph.rewriting.assembled import assembled
 from onnx_subgraph.rewriting.costs import Costs, is_fused
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
-from onnx_subgraph.rewriting.equal_values import equal_values, uniform_values
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt
 from onnx_subgraph.rewriting.function import ir_version
 from onnx_subgraph.rewriting.known import SMALL_BYTES
@@ -39,6 +38,7 @@ from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, plan, root_name
+from onnx_subgraph.rewriting.read_values import equal_values, uniform_values
 from onnx_subgraph.rewriting.replacement import Site
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 
