@@ -30,7 +30,7 @@ SHARE = 0.3
 
 
 def expectations(ground: Ground) -> str:
-    """What `fuse --write-expect` writes holds in the next run. Without one of the patterns it is missed, and that one is not used."""
+    """What `fuse --write-expect` writes holds in the next run. With `--skip` a pattern is not used, and so it is missed."""
     wanted, written = ground.folder / "expected.yaml", ground.folder / "fused.onnx"
     answer = ground.written("fuse", ground.model, "-o", written, "--write-expect", wanted)
     if answer is None:
