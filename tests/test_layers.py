@@ -186,7 +186,6 @@ LONG = {
     "matching/reasons.py": (345, "the words for each kind of failure"),
     "proving/instance.py": (435, "one method for each kind of term"),
     "report/text.py": (400, "the report's sections"),
-    "rewriting/apply.py": (450, "the one door through which a graph is changed"),
     "rewriting/emit.py": (420, "one method for each kind of term"),
     "verification/holding.py": (320, "the checks of one site"),
 }

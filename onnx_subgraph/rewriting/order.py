@@ -47,4 +47,4 @@ def place(
         if position[node] > position[first]:
             ancestors.add(node)
             queue += [v.producer() for v in operands(node)]
-    return first, tuple(sorted(ancestors, key=lambda n: position[n]))
+    return first, tuple(outline.in_order(ancestors))

@@ -80,6 +80,10 @@ class Outline:
         outer = self.scope(home)
         return f"{outer}/{label(owner)}.{name}" if outer else f"{label(owner)}.{name}"
 
+    def in_order(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
+        """Nodes of one graph in its order."""
+        return sorted(nodes, key=self.position.__getitem__)
+
     def place_in(self, graph: ir.Graph, node: ir.Node) -> ir.Node | None:
         """The ancestor of `node` in `graph`: the node itself, or the one that contains it; None where there is none."""
         current: ir.Node | None = node

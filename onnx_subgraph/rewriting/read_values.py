@@ -53,4 +53,4 @@ def _behind(values: Iterable[ir.Value], graph: ir.Graph, outline: Outline) -> li
         if node is not None and node.graph is graph and node not in found and len(found) < MOST_NODES:
             found[node] = None
             pending += (v for v in node.inputs if v is not None)
-    return sorted(found, key=lambda n: outline.position[n])
+    return outline.in_order(found)

@@ -26,14 +26,14 @@ def _ascend(outline: Outline, graph: ir.Graph) -> bool:
 
 @pytest.mark.parametrize("target", ["onnxruntime", "function"])
 def test_positions_are_those_of_the_graph_after_every_rewrite(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit, orders = apply._commit, list[bool]()
+    commit, orders = apply.commit, list[bool]()
 
     def watched(planned, outline, renewed):  # type: ignore[no-untyped-def]
         made = commit(planned, outline, renewed)
         orders.append(_ascend(outline, planned.graph))
         return made
 
-    monkeypatch.setattr(apply, "_commit", watched)
+    monkeypatch.setattr(apply, "commit", watched)
     for name in ("t5_torchscript", "llama_dynamo", "unet_torchscript"):
         model = load(SAMPLES / f"{name}.onnx")
         infer_shapes(model)
