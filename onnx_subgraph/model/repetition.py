@@ -85,7 +85,7 @@ def _each_twice(constants: Constants, value: ir.Value) -> bool | None:
     if array is not None:
         return array.ndim > 0 and array.shape[-1] % 2 == 0 and bool(np.array_equal(array[..., ::2], array[..., 1::2]))
     node = value.producer()
-    if node is None or node.domain or node.op_type != "Reshape" or node.inputs[0] is None:
+    if node is None or node.domain or node.op_type not in REGROUPING or node.inputs[0] is None:
         return None
     pairs = constants.see_through(node.inputs[0])
     rows, last = (pairs.shape[-2] if pairs.shape is not None and len(pairs.shape) > 1 else None), _last(value)

@@ -19,7 +19,7 @@ HEADER = """
    float[2, 3, 2] neighbours3 = {5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 1, 1}, float[2, 3, 1] single = {1, 2, 3, 4, 5, 6},
    float[2, 4] plain = {1, 2, 1, 3, 3, 4, 3, 4}, float half = {0.5},
    int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2},
-   int64[1] last = {-1}, int64[1] end = {99}, int64[1] two = {2}, int64[4] pairs = {2, 3, 4, 2}, int64[3] flat = {2, 3, 8},
+   int64[1] last = {-1}, int64[1] end = {99}, int64[1] two = {2}, int64[4] pairs = {2, 3, 4, 2}, int64[3] flat = {2, 3, 8}, int64[4] tiles = {1, 1, 1, 2}, int64[3] doubles = {1, 1, 2},
    int64[3] regrouped = {2, 6, 4}, int64[4] apart = {2, 1, 3, 8}>
 """
 JOINED = "d = Concat <axis = -1> (a, a)"
@@ -46,6 +46,12 @@ CASES = {
     "a slice of the last axis": (f"{JOINED} y = Slice (d, first, third, last)", None, None),
     "pairs by Expand": (f"{REPEATED} y = Sin (p)", None, True),
     "pairs by Concat": ("u = Unsqueeze (a, last) e = Concat <axis = -1> (u, u) y = Reshape (e, flat)", None, True),
+    "pairs by Tile and Flatten": (
+        "u = Unsqueeze (a, last) e = Tile (u, tiles) f = Flatten <axis = 2> (e) y = Reshape (f, flat)",
+        None,
+        True,
+    ),
+    "rows by Tile and Flatten": ("e = Tile (a, doubles) u = Unsqueeze (e, second) y = Flatten <axis = 3> (u)", None, None),
     "pairs joined to others": (f"{REPEATED} y = Concat <axis = -1> (p, neighbours3, p)", None, True),
     "pairs joined to what are not": (f"{REPEATED} y = Concat <axis = -1> (p, a)", None, None),
     "pairs joined along another axis": (f"{REPEATED} y = Concat <axis = 1> (p, p)", None, None),
