@@ -2,7 +2,7 @@
 
 Tables of cosines and sines for rotary embeddings do, because two elements share an angle. The proof is the constant itself, or
 how the value is computed: a value concatenated with itself, then only operations that are elementwise, by row, or on other axes.
-Values of pairs may also be concatenated with each other.
+Values of pairs may also be concatenated with each other along the last axis.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _repeats(constants: Constants, base: Base, value: ir.Value, follow: Follow[b
     node = source.producer()
     if found is not None or node is None or node.domain:
         return found
-    rows = _joined(node) if base is _each_twice and node.op_type == "Concat" else _rows(constants, node)
+    rows = _joined(node, base) if node.op_type == "Concat" else _rows(constants, node)
     # Never False here: rows that do not repeat can still give a result that does, as Abs of [1, -1].
     return True if rows and all(map(follow, rows)) else None
 
@@ -59,9 +59,13 @@ def _rows(constants: Constants, node: ir.Node) -> list[ir.Value]:
     return inputs[:1] if whole else []
 
 
-def _joined(node: ir.Node) -> list[ir.Value]:
-    """The values that a Concat joins along the last axis; pairs stay pairs, because a value of pairs has an even length."""
-    return [v for v in node.inputs if v is not None] if _along_last(node) else []
+def _joined(node: ir.Node, base: Base) -> list[ir.Value]:
+    """The values that a Concat joins, where each row repeats if theirs do. [] where joined halves need not be halves.
+
+    Along the last axis pairs stay pairs, because a value of pairs has an even length.
+    """
+    stays = node.outputs[0].shape is not None and (base is _each_twice or not _along_last(node))
+    return [v for v in node.inputs if v is not None] if stays else []
 
 
 def _joined_to_itself(constants: Constants, value: ir.Value) -> bool | None:

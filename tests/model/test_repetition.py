@@ -19,8 +19,9 @@ HEADER = """
    float[2, 3, 2] neighbours3 = {5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 1, 1}, float[2, 3, 1] single = {1, 2, 3, 4, 5, 6},
    float[2, 4] plain = {1, 2, 1, 3, 3, 4, 3, 4}, float half = {0.5},
    int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2},
-   int64[1] last = {-1}, int64[1] end = {99}, int64[1] two = {2}, int64[4] pairs = {2, 3, 4, 2}, int64[3] flat = {2, 3, 8}, int64[4] tiles = {1, 1, 1, 2}, int64[3] doubles = {1, 1, 2},
-   int64[3] regrouped = {2, 6, 4}, int64[4] apart = {2, 1, 3, 8}>
+   int64[1] last = {-1}, int64[1] end = {99}, int64[1] two = {2}, int64[4] pairs = {2, 3, 4, 2}, int64[3] flat = {2, 3, 8},
+   int64[3] regrouped = {2, 6, 4}, int64[4] apart = {2, 1, 3, 8},
+   int64[4] tiles = {1, 1, 1, 2}, int64[3] doubles = {1, 1, 2}>
 """
 JOINED = "d = Concat <axis = -1> (a, a)"
 REPEATED = "u = Unsqueeze (a, last)  e = Expand (u, pairs)  p = Reshape (e, flat)"
@@ -54,7 +55,13 @@ CASES = {
     "rows by Tile and Flatten": ("e = Tile (a, doubles) u = Unsqueeze (e, second) y = Flatten <axis = 3> (u)", None, None),
     "pairs joined to others": (f"{REPEATED} y = Concat <axis = -1> (p, neighbours3, p)", None, True),
     "pairs joined to what are not": (f"{REPEATED} y = Concat <axis = -1> (p, a)", None, None),
-    "pairs joined along another axis": (f"{REPEATED} y = Concat <axis = 1> (p, p)", None, None),
+    "pairs joined along another axis": (f"{REPEATED} y = Concat <axis = 1> (p, p)", None, True),
+    "pairs joined to what are not along another axis": (
+        f"{REPEATED} d = Concat <axis = 2> (a, b) y = Concat <axis = 1> (p, d)",
+        None,
+        None,
+    ),
+    "halves joined along another axis": (f"{JOINED} e = Concat <axis = 2> (b, b) y = Concat <axis = -3> (d, e)", True, None),
     "pairs joined behind a single element": (f"{REPEATED} y = Concat <axis = -1> (single, p, single)", None, None),
     "halves joined to other halves": (f"{JOINED} e = Concat <axis = 2> (b, b) y = Concat <axis = -1> (d, e)", None, None),
     "pairs of two values": (
