@@ -14,6 +14,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.assignments import as_joined
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
 from onnx_subgraph.model.constants import Constants
@@ -91,6 +92,24 @@ def simplify(model: ir.Model) -> Simplified:
     return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], removed, captured)
 
 
+def join_assignments(model: ir.Model) -> Simplified:
+    """Write assignments to slices as the Concats that they are. Changes `model`, whose shapes must be inferred.
+
+    Before anything else, because a Transpose of the result can become a part of another operator.
+    """
+    before = _nodes(model)
+    if not any(node.op_type == "ScatterND" for graph in within(model.graph) for node in graph):
+        return NOTHING
+    old = frozenset(node for graph in model.graphs() for node in graph)
+    with proved_only(model):
+        passed = _Pass(model).join()
+    if not passed:
+        return NOTHING
+    infer_shapes(model)
+    name_apart(model, old)
+    return Simplified(passed=passed, removed=before - _nodes(model))
+
+
 class _Pass:
     """One pass over a model: simplify what is known, and remove nodes without readers at once."""
 
@@ -114,6 +133,14 @@ class _Pass:
                 if node.graph is graph and node not in self._produced and not node.domain:
                     self._simplify(node)
         return self._counts
+
+    def join(self) -> int:
+        """Only write assignments to slices as Concats. Returns how often it did."""
+        for graph in within(self._model.graph):
+            for node in tuple(graph):
+                if node.graph is graph and (nodes := as_joined(self._constants, node)):
+                    self._replace(node, nodes)
+        return self._counts["passed"]
 
     def _simplify(self, node: ir.Node) -> None:
         if node.op_type == "Constant" or self._compute(node) or self._rewrite(node):
@@ -204,8 +231,10 @@ class _Pass:
         nodes = as_where(self._constants, node) or as_part(node)
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(self._constants, node)
-        if not nodes:
-            return False
+        return bool(nodes) and self._replace(node, nodes)
+
+    def _replace(self, node: ir.Node, nodes: list[ir.Node]) -> bool:
+        """Replace a node by others, of which the last one gives its result. Returns True."""
         _graph(node).insert_before(node, nodes)
         self._produced.update(nodes)
         for made in nodes:

@@ -18,7 +18,7 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import copied, infer_shapes
-from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
+from onnx_subgraph.model.simplify import NOTHING, Simplified, join_assignments, simplify
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # few models have a Loop
 MOST_ROUNDS = 16
 """The most rounds. In practice one fusion enables the next two or three times."""
 
+_WRITTEN_OTHERWISE = frozenset(("Einsum", "ScatterND"))
+"""Operators that are written as others before patterns are tried. A user's patterns of them are tried first."""
 _LESS_TO_TRY = "let the pattern say more of the items of its sums and products, or write it as two patterns"
 
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -132,13 +134,14 @@ class Rewriter:
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
             terms = [p for p in patterns if p.grow is None]
             is_last = patterns is self.patterns
-            of_einsums = [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]
+            of_operators = [p for p in terms if not is_built_in(p.file) and _WRITTEN_OTHERWISE & set(operators_of(p.match))]
             as_written: tuple[NearMiss, ...] = ()
-            if of_einsums:
-                not_made, found = run.rounds(of_einsums)
+            if of_operators:
+                not_made, found = run.rounds(of_operators)
                 skips += not_made
                 as_written = found.near_misses  # before the graph changes
             written = write_as_products(model)
+            run.simplified += join_assignments(model) if self.simplifying and is_last else NOTHING
             not_made, found = run.stages(terms, simplifying=self.simplifying and is_last)
             skips += not_made
             if run.stops_early(skips):  # the graph has changed since the last search, so near misses can't be told

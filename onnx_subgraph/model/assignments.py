@@ -1,0 +1,119 @@
+"""Assignments to slices that together write every element: ScatterNDs whose result is a Concat of what they write.
+
+`y[..., :n] = a; y[..., n:] = b` in torch becomes two ScatterNDs along the first axis, each between Transposes. What y was before
+does not matter: the result is a and b side by side. That of `y[..., 0::2] = a; y[..., 1::2] = b` is the pairs (a, b).
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.surgery import constant
+
+_AXES_AS_INPUT = 13
+"""The first opset in which Unsqueeze has its axes as an input."""
+
+Parts = list[tuple[np.ndarray, ir.Value]]
+"""The rows that each of several ScatterNDs writes, and what it writes there; ordered by the first row."""
+
+
+def as_joined(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The nodes that give the result of ScatterNDs that write each row once, or of a Transpose of it; [] for other nodes.
+
+    Rows that are written in turn only count behind a Transpose: it shows that they were another axis in the exported code.
+    """
+    if node.op_type == "ScatterND" and not node.domain and _are(parts := _parts(constants, node), _side_by_side(parts)):
+        name = node.name or node.outputs[0].name
+        return [ir.Node("", "Concat", [value for _, value in parts], [ir.AttrInt64("axis", 0)], name=f"{name}_joined")]
+    if node.op_type == "Transpose" and not node.domain and node.inputs[0] is not None:
+        scatter = node.inputs[0].producer()
+        if scatter is not None and _are(parts := _parts(constants, scatter), _in_turn(parts)):
+            return _interleaved([value for _, value in parts], node, constants.opset(node))
+    return []
+
+
+def _parts(constants: Constants, last: ir.Node) -> Parts:
+    """What this ScatterND and those before it write; [] where that is not known, or not as many rows as there are."""
+    parts: Parts = []
+    node: ir.Node | None = last
+    while node is not None and node.op_type == "ScatterND" and not node.domain:
+        data, indices, updates = node.inputs
+        rows = None if indices is None else constants.array(indices)
+        is_plain = node.attributes.get_string("reduction", "none") == "none"
+        if (
+            data is None
+            or updates is None
+            or rows is None
+            or not is_plain
+            or rows.ndim != 2
+            or rows.shape[1] != 1
+            or not rows.size
+        ):
+            return []
+        parts.append((rows[:, 0], updates))
+        if data.shape is not None and data.shape[0] == sum(len(rows) for rows, _ in parts):
+            return sorted(parts, key=lambda part: int(part[0][0]))
+        node = constants.see_through(data).producer()
+    return []
+
+
+def _are(parts: Parts, rows: list[np.ndarray]) -> bool:
+    return bool(parts) and all(np.array_equal(mine, row) for (mine, _), row in zip(parts, rows, strict=True))
+
+
+def _side_by_side(parts: Parts) -> list[np.ndarray]:
+    """The rows of such parts that follow each other."""
+    sizes = [len(rows) for rows, _ in parts]
+    return [np.arange(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
+def _in_turn(parts: Parts) -> list[np.ndarray]:
+    """The rows of such parts that have one row each in turn."""
+    return [np.arange(first, sum(len(rows) for rows, _ in parts), len(parts)) for first in range(len(parts))]
+
+
+def _interleaved(values: list[ir.Value], transpose: ir.Node, opset: int) -> list[ir.Node]:
+    """The nodes that put rows of these values in turn and then transpose them. They put them in turn along the last axis.
+
+    So only one size of the Reshape is a number, and the others stay what they are.
+    """
+    result, order = str(transpose.outputs[0].name), list(transpose.attributes.get_ints("perm") or ())
+    rank = len(order)
+    swap = [rank - 1, *range(1, rank - 1), 0]
+    nodes: list[ir.Node] = []
+
+    def made(operator: str, inputs: list[ir.Value], what: str, *attributes: ir.Attr) -> ir.Value:
+        node = ir.Node("", operator, inputs, attributes, name=f"{result}_{what}")
+        node.outputs[0].name = f"{result}__{what}"
+        nodes.append(node)
+        return node.outputs[0]
+
+    def numbers(array: list[int], what: str) -> ir.Value:
+        nodes.append(constant(np.array(array, np.int64), f"{result}__{what}"))
+        return nodes[-1].outputs[0]
+
+    if rank < 2:
+        return []
+    columns: list[ir.Value] = []
+    for place, value in enumerate(values):
+        column = _before(value, swap) or made("Transpose", [value], f"column_{place}", ir.AttrInt64s("perm", swap))
+        if opset < _AXES_AS_INPUT:
+            columns.append(made("Unsqueeze", [column], f"apart_{place}", ir.AttrInt64s("axes", [rank])))
+        else:
+            columns.append(made("Unsqueeze", [column, numbers([rank], f"axis_{place}")], f"apart_{place}"))
+    pairs = made("Concat", columns, "pairs", ir.AttrInt64("axis", rank))
+    joined = made("Reshape", [pairs, numbers([0] * (rank - 1) + [-1], "shape")], "joined")
+    if order != swap:
+        made("Transpose", [joined], "transposed", ir.AttrInt64s("perm", [swap[axis] for axis in order]))
+    return nodes
+
+
+def _before(value: ir.Value, perm: list[int]) -> ir.Value | None:
+    """What a Transpose with this permutation gives the value from; None where it is not from one."""
+    node = value.producer()
+    is_such = node is not None and node.op_type == "Transpose" and list(node.attributes.get_ints("perm") or ()) == perm
+    return node.inputs[0] if node is not None and is_such else None
