@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.assignments import as_joined
+from onnx_subgraph.model.branches import chosen_branch, put_in_place
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
 from onnx_subgraph.model.constants import Constants
@@ -25,7 +26,7 @@ from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
-from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape, values
+from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape
 from onnx_subgraph.model.surgery import constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
 from onnx_subgraph.operators.elementwise import REARRANGING
@@ -122,10 +123,13 @@ class _Pass:
     def run(self) -> Counter[str]:
         """Run the pass. Returns how often each simplification was applied."""
         graphs = within(self._model.graph)
-        chosen = [(node, branch) for graph in graphs for node in graph if (branch := self._chosen(node)) is not None]
+        chosen = [
+            (node, branch) for graph in graphs for node in graph if (branch := chosen_branch(self._constants, node)) is not None
+        ]
         for node, branch in chosen:
-            if node.graph is not None and node.attributes:
-                self._inline(node, branch)
+            if node.graph is not None and node.attributes:  # it is not in a branch that was removed
+                put_in_place(self._model, node, branch)
+                self._counts["branches"] += 1
         if chosen:  # shapes in the inlined branch must be inferred first
             return self._counts
         for graph in graphs:
@@ -156,43 +160,6 @@ class _Pass:
             return
         if node.op_type == "Reshape":
             self._fix_target(node)
-
-    # Branches
-
-    def _chosen(self, node: ir.Node) -> ir.Graph | None:
-        if node.op_type != "If" or node.domain or node.inputs[0] is None:
-            return None
-        condition = self._constants.scalar(node.inputs[0])
-        return None if condition is None else node.attributes["then_branch" if condition else "else_branch"].as_graph()
-
-    def _inline(self, node: ir.Node, branch: ir.Graph) -> None:
-        """Replace an If by the nodes of a branch."""
-        graph = _graph(node)
-        taken = Counter(str(value.name) for value in values(self._model))
-        nodes, outputs, stored = list(branch), list(branch.outputs), list(branch.initializers.values())
-        branch.outputs.clear()
-        branch.initializers.clear()
-        branch.remove(nodes)
-        graph.insert_before(node, nodes)
-        for value in (*stored, *(output for inner in nodes for output in inner.outputs)):
-            name = value.name or ""
-            while name and taken[name] > (name == value.name):  # a value of the other branch, or of another If, has the same name
-                name = f"{name}__{node.name or 'if'}"
-            taken[name] += name != value.name
-            value.name = name or value.name
-        for value in stored:
-            graph.register_initializer(value)
-        for result, value in zip(node.outputs, outputs, strict=True):
-            if result.is_graph_output():
-                handed_on = ir.Node("", "Identity", [value])
-                graph.insert_before(node, handed_on)
-                replace(result, handed_on.outputs[0])
-            else:
-                result.replace_all_uses_with(value)
-        remove(node)
-        self._counts["branches"] += 1
-
-    # Values
 
     def _operand_given(self, value: ir.Value) -> ir.Value | None:
         """The operand that a Where gives everywhere, because its condition is one number, or a Clip whose bounds it is within.

@@ -1,0 +1,47 @@
+"""An If whose condition is known becomes one of its branches."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import values
+from onnx_subgraph.model.surgery import remove, replace
+
+
+def chosen_branch(constants: Constants, node: ir.Node) -> ir.Graph | None:
+    """The branch that an If always runs; None where that is not known, and for other nodes."""
+    if node.op_type != "If" or node.domain or node.inputs[0] is None:
+        return None
+    condition = constants.scalar(node.inputs[0])
+    return None if condition is None else node.attributes["then_branch" if condition else "else_branch"].as_graph()
+
+
+def put_in_place(model: ir.Model, node: ir.Node, branch: ir.Graph) -> None:
+    """Replace an If by the nodes of a branch."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    taken = Counter(str(value.name) for value in values(model))
+    nodes, outputs, stored = list(branch), list(branch.outputs), list(branch.initializers.values())
+    branch.outputs.clear()
+    branch.initializers.clear()
+    branch.remove(nodes)
+    graph.insert_before(node, nodes)
+    for value in (*stored, *(output for inner in nodes for output in inner.outputs)):
+        name = value.name or ""
+        while name and taken[name] > (name == value.name):  # a value of the other branch, or of another If, has the same name
+            name = f"{name}__{node.name or 'if'}"
+        taken[name] += name != value.name
+        value.name = name or value.name
+    for value in stored:
+        graph.register_initializer(value)
+    for result, value in zip(node.outputs, outputs, strict=True):
+        if result.is_graph_output():
+            handed_on = ir.Node("", "Identity", [value])
+            graph.insert_before(node, handed_on)
+            replace(result, handed_on.outputs[0])
+        else:
+            result.replace_all_uses_with(value)
+    remove(node)
