@@ -47,6 +47,8 @@ def grid(lengths: tuple[int, ...], **fixed: tuple[int, ...]) -> tuple[Sizes, ...
 
 
 HIDDEN = grid((16, 128, 512), H=(384, 768))
+NARROW = grid((64, 4096), H=(8, 16, 32, 64, 128))
+"""Rows of few elements: channels of an image, or one head."""
 WIDE = grid((16, 128, 512), H=(1536, 3072))
 
 ADDED = "($T[$b,$s,$H] x, $T[$b,$s,$H] z, $T[$H] G, $T[$H] B) => ($T[$b,$s,$H] y)"
@@ -96,7 +98,7 @@ NORMALIZATION = (
         ("rms-normalization",),
         """($T[$b,$s,$H] x, $T[$H] G) => ($T[$b,$s,$H] y) <float two = {2.0}, float e = {1e-6}> {
             p = Pow(x, two) m = ReduceMean <axes = [-1]> (p) q = Add(m, e) r = Sqrt(q) d = Div(x, r) y = Mul(d, G) }""",
-        HIDDEN,
+        HIDDEN + NARROW,
     ),
     Case(
         ("skip-rms-normalization",),
