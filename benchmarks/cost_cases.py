@@ -101,6 +101,22 @@ NORMALIZATION = (
         HIDDEN + NARROW,
     ),
     Case(
+        ("lp-normalization",),
+        """($T[$b,$s,$H] x) => ($T[$b,$s,$H] y) <int64[1] a = {-1}, float low = {1e-12}> {
+            n = ReduceL2(x, a) c = Clip(n, low) s = Shape(x) e = Expand(c, s) y = Div(x, e) }""",
+        HIDDEN + NARROW,
+        ("float",),
+        opset=18,
+    ),
+    Case(
+        ("lp-normalization",),
+        """($T[$b,$C,$s,$s] x) => ($T[$b,$C,$s,$s] y) <int64[1] a = {1}, float low = {1e-12}> {
+            n = ReduceL2(x, a) c = Clip(n, low) s = Shape(x) e = Expand(c, s) y = Div(x, e) }""",
+        grid((8, 32), C=(16, 64, 256)),
+        ("float",),
+        opset=18,
+    ),
+    Case(
         ("skip-rms-normalization",),
         ADDED_AND_KEPT.replace(", $T[$H] B", "") + " { t = Add(x, z) y = SimplifiedLayerNormalization <epsilon = 1e-6> (t, G) }",
         HIDDEN,

@@ -333,7 +333,7 @@ def counted(network: Any) -> Iterator[Counter[str]]:
 
     class Counting(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            calls["attention"] += function in attentions and args[0].dim() > 2
+            calls["attention"] += function in attentions and next(iter((*args, *(kwargs or {}).values()))).dim() > 2
             return function(*args, **(kwargs or {}))
 
     def counting(turn: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,8 @@ NOISE = 0.02
 ONE_MEANING = frozenset({"Attention", "GroupNormalization", "RotaryEmbedding"})
 """Standard operators that represent a whole match wherever they are emitted, like onnxruntime's own operators."""
 OTHER_KIND = 64.0
-"""Distance for each operand that only one of two nodes has, and for each flag that differs; in doublings of a size.
+"""Distance for each operand that only one of two nodes has, for each flag that differs, and for another than the last axis; in
+doublings of a size.
 
 Nodes that differ in two of these are too different: an Attention with a cache says nothing about one without.
 """
@@ -240,6 +241,8 @@ def _distance(site: Signature, measured: Signature) -> float:
         a, b = site.attributes.get(name), measured.attributes.get(name)
         if isinstance(a, str) or isinstance(b, str):
             total += 0.0 if a == b else math.inf
+        elif name == "axis":
+            total += OTHER_KIND if _is_last(site) != _is_last(measured) else 0.0
         elif {a, b} == {0, 1}:
             total += OTHER_KIND
         else:
@@ -252,6 +255,12 @@ def _distance(site: Signature, measured: Signature) -> float:
             total += sum(_doublings(m, n) for m, n in zip(reversed(here), reversed(there), strict=False))
             total += OTHER_RANK * (len(here) != len(there))
     return total
+
+
+def _is_last(signature: Signature) -> bool:
+    """Whether the attribute `axis` is the last axis of the first operand, which lies together in memory."""
+    axis, sizes = signature.attributes.get("axis"), next(iter(signature.operands), None)
+    return axis == -1 or (sizes is not None and axis == len(sizes) - 1)
 
 
 def _padded(operands: tuple[Sizes | None, ...], count: int) -> tuple[Sizes | None, ...]:
