@@ -49,6 +49,8 @@ def grid(lengths: tuple[int, ...], **fixed: tuple[int, ...]) -> tuple[Sizes, ...
 HIDDEN = grid((16, 128, 512), H=(384, 768))
 NARROW = grid((64, 4096), H=(8, 16, 32, 64, 128))
 """Rows of few elements: channels of an image, or one head."""
+CHANNELS = grid((8, 32), C=(8, 16, 32, 64, 256))
+"""Images whose channels are reduced, which onnxruntime does slowly for one image, and fast for several."""
 WIDE = grid((16, 128, 512), H=(1536, 3072))
 
 ADDED = "($T[$b,$s,$H] x, $T[$b,$s,$H] z, $T[$H] G, $T[$H] B) => ($T[$b,$s,$H] y)"
@@ -101,6 +103,21 @@ NORMALIZATION = (
         HIDDEN + NARROW,
     ),
     Case(
+        ("rms-normalization",),
+        """($T[$b,$C,$s,$s] x) => ($T[$b,$C,$s,$s] y) <float two = {2.0}, float e = {1e-6}> {
+            p = Pow(x, two) m = ReduceMean <axes = [1]> (p) q = Add(m, e) r = Sqrt(q) y = Div(x, r) }""",
+        CHANNELS,
+        ("float",),
+    ),
+    Case(
+        ("layer-normalization-channels",),
+        """($T[$b,$C,$s,$s] x) => ($T[$b,$C,$s,$s] y) <float two = {2.0}, float e = {1e-6}> {
+            a = ReduceMean <axes = [1]> (x) c = Sub(x, a) p = Pow(c, two) m = ReduceMean <axes = [1]> (p)
+            q = Add(m, e) r = Sqrt(q) y = Div(c, r) }""",
+        CHANNELS,
+        ("float",),
+    ),
+    Case(
         ("lp-normalization",),
         """($T[$b,$s,$H] x) => ($T[$b,$s,$H] y) <int64[1] a = {-1}, float low = {1e-12}> {
             n = ReduceL2(x, a) c = Clip(n, low) s = Shape(x) e = Expand(c, s) y = Div(x, e) }""",
@@ -112,7 +129,7 @@ NORMALIZATION = (
         ("lp-normalization",),
         """($T[$b,$C,$s,$s] x) => ($T[$b,$C,$s,$s] y) <int64[1] a = {1}, float low = {1e-12}> {
             n = ReduceL2(x, a) c = Clip(n, low) s = Shape(x) e = Expand(c, s) y = Div(x, e) }""",
-        grid((8, 32), C=(16, 64, 256)),
+        CHANNELS,
         ("float",),
         opset=18,
     ),
