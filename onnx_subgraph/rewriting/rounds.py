@@ -141,7 +141,8 @@ class Rewriter:
                 skips += not_made
                 as_written = found.near_misses  # before the graph changes
             written = write_as_products(model)
-            run.simplified += join_assignments(model) if self.simplifying and is_last else NOTHING
+            if is_last and (self.simplifying or self.asked):  # who asks about one pattern wants to know what is found in all
+                run.simplified += join_assignments(model)
             not_made, found = run.stages(terms, simplifying=self.simplifying and is_last)
             skips += not_made
             if run.stops_early(skips):  # the graph has changed since the last search, so near misses can't be told

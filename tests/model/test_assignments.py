@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.explaining import explain
+from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.simplify import join_assignments
+from onnx_subgraph.options import Options
+from onnx_subgraph.pipeline import fuse
 from tests.model.test_simplify import operators, run
 
 HEADER = """
@@ -75,3 +81,45 @@ def test_a_size_that_is_not_known_may_be_larger() -> None:
     text = f"{HEADER.replace('OPSET', '17').replace('float[B, 3, 8] old', 'float[B, 3, C] old')}"
     body = f"{ROWS} v = ScatterND(d, front, s) w = ScatterND(v, back, t) y = Neg(w)"
     assert operators(joined(onnx.parser.parse_model(f"{text} {{ {body} }}")))["ScatterND"] == 2
+
+
+TURNED = """
+  <ir_version: 10, opset_import: ["" : 23]>
+  g (float[1, 64, 96] x, float[1, 64, 1, 16] c, float[1, 64, 1, 16] t) => (float[1, 64, 3, 32] y)
+  <int64[5] apart = {1, 64, 3, 16, 2}, int64[1] last = {-1}, int64[4] shape = {32, 64, 3, 1},
+   int64[16, 1] even = {EVEN}, int64[16, 1] odd = {ODD}> {
+    r = Reshape(x, apart)  a1, b1 = Split <axis = -1, num_outputs = 2> (r)  a = Squeeze(a1, last)  b = Squeeze(b1, last)
+    ac = Mul(a, c)  bs = Mul(b, t)  d = Sub(ac, bs)  as = Mul(a, t)  bc = Mul(b, c)  e = Add(as, bc)
+    z = ConstantOfShape(shape)  dt = Transpose <perm = [3, 1, 2, 0]> (d)  et = Transpose <perm = [3, 1, 2, 0]> (e)
+    u = ScatterND(z, even, dt)  w = ScatterND(u, odd, et)  y = Transpose <perm = [3, 1, 2, 0]> (w)
+  }
+"""
+
+
+def turned(folder: Path) -> Path:
+    """The rotary embedding of Wan, as dynamo exports it."""
+    text = TURNED
+    for word, first in (("EVEN", 0), ("ODD", 1)):
+        text = text.replace(word, ", ".join(map(str, range(first, 32, 2))))
+    path = folder / "turned.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def test_a_rotary_embedding_by_assignments_is_found(tmp_path: Path) -> None:
+    result = fuse(turned(tmp_path), tmp_path / "fused.onnx", load_patterns(), Options())
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["rotary-embedding"]
+    assert result.verdict is not None and result.verdict.verdict == "equivalent"
+    assert result.simplified.passed
+    assert not {"ScatterND", "Concat"} & result.operators_after.keys()
+
+
+def test_who_asks_about_the_pattern_learns_that_it_is_found(tmp_path: Path) -> None:
+    result = explain(turned(tmp_path), load_patterns(), Options(only=("rotary-embedding",)))
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["rotary-embedding"]
+
+
+@pytest.mark.parametrize("options", [Options(simplify=False), Options(only=("rotary-embedding",))])
+def test_assignments_stay_where_the_model_is_not_simplified(tmp_path: Path, options: Options) -> None:
+    result = fuse(turned(tmp_path), tmp_path / "fused.onnx", load_patterns(), options)
+    assert result.operators_after["ScatterND"] == 2 and not result.rewrites
