@@ -39,8 +39,6 @@ if TYPE_CHECKING:  # few models have a Loop
 MOST_ROUNDS = 16
 """The most rounds. In practice one fusion enables the next two or three times."""
 
-_WRITTEN_OTHERWISE = frozenset(("Einsum", "ScatterND"))
-"""Operators that are written as others before patterns are tried. A user's patterns of them are tried first."""
 _LESS_TO_TRY = "let the pattern say more of the items of its sums and products, or write it as two patterns"
 
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -134,10 +132,10 @@ class Rewriter:
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
             terms = [p for p in patterns if p.grow is None]
             is_last = patterns is self.patterns
-            of_operators = [p for p in terms if not is_built_in(p.file) and _WRITTEN_OTHERWISE & set(operators_of(p.match))]
+            of_einsums = [p for p in terms if not is_built_in(p.file) and "Einsum" in operators_of(p.match)]
             as_written: tuple[NearMiss, ...] = ()
-            if of_operators:
-                not_made, found = run.rounds(of_operators)
+            if of_einsums:
+                not_made, found = run.rounds(of_einsums)
                 skips += not_made
                 as_written = found.near_misses  # before the graph changes
             written = write_as_products(model)

@@ -123,3 +123,25 @@ def test_who_asks_about_the_pattern_learns_that_it_is_found(tmp_path: Path) -> N
 def test_assignments_stay_where_the_model_is_not_simplified(tmp_path: Path, options: Options) -> None:
     result = fuse(turned(tmp_path), tmp_path / "fused.onnx", load_patterns(), options)
     assert result.operators_after["ScatterND"] == 2 and not result.rewrites
+
+
+OWN = """id: own-update
+summary: Rows that are written into a value and then turned
+match: |
+  y = Transpose(ScatterND(Relu(Relu(x)), rows, new), perm=[2, 1, 0])
+replace:
+  standard: |
+    y = Transpose(ScatterND(Relu(x), rows, new), perm=[2, 1, 0])
+example: {x: "float32[2, 3, 4]", rows: "int64[2, 1] in [0, 1]", new: "float32[2, 3, 4]"}
+"""
+
+
+def test_a_pattern_of_the_user_can_name_a_scatter(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3, 4] x, float[2, 3, 4] new) => (float[4, 3, 2] y) <int64[2, 1] rows = {0, 1}> {
+      n = Relu(x) m = Relu(n) s = ScatterND(m, rows, new) y = Transpose <perm = [2, 1, 0]> (s) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    (tmp_path / "own_update.yaml").write_text(OWN)
+    library = load_patterns((tmp_path / "own_update.yaml",))
+    result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
+    assert "own-update" in {rewrite.pattern for rewrite in result.rewrites}
