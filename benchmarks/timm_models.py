@@ -43,25 +43,17 @@ EXPORTERS = {"TorchScript": 17, "dynamo": 18}
 LIMIT = 600.0
 """Seconds for one network, everything included."""
 NAMES = (
-    *("beitv2_base_patch16_224", "botnet26t_256", "caformer_s18", "cait_xxs24_224", "coat_lite_mini", "coatnet_nano_rw_224"),
-    *("convit_tiny", "convmixer_768_32", "convnext_atto", "convnextv2_atto", "cpubone_b0_bfrobust", "crossvit_tiny_240"),
-    *("cspdarknet53", "cspnext_tiny", "darknet53", "davit_tiny", "deit3_small_patch16_224", "densenet121", "dla34", "dpn68"),
-    *("edgenext_xx_small", "efficientformer_l1", "efficientformerv2_s0", "efficientnet_b0", "efficientvim_m1"),
-    *("efficientvit_b0", "efficientvit_m0", "ese_vovnet19b_dw", "fasternet_t0", "fastvit_t8", "fbnetc_100"),
-    *("focalnet_tiny_srf", "gcvit_xxtiny", "gernet_s", "ghostnet_100", "ghostnetv2_100", "ghostnetv3_100", "gmlp_ti16_224"),
-    *("hardcorenas_a", "hgnetv2_b0", "hiera_tiny_224", "hieradet_small", "hrnet_w18_small", "iformer_t"),
-    *("inception_next_atto", "inception_resnet_v2", "inception_v3", "inception_v4", "lambda_resnet26t", "lcnet_050"),
-    *("lcnetv2_small", "legacy_seresnet18", "legacy_xception", "levit_128s", "lowformer_b0", "mambaout_femto"),
-    *("maxvit_pico_rw_256", "maxxvit_rmlp_nano_rw_256", "mixer_s32_224", "mixnet_s", "mnasnet_050", "mobilenetv1_100"),
-    *("mobilenetv3_small_050", "mobilenetv4_conv_small", "mobilenetv4_hybrid_medium", "mobileone_s1", "mobilevitv2_050"),
-    *("mvitv2_tiny", "nasnetalarge", "nest_tiny", "nextvit_small", "nfnet_l0", "pit_ti_224", "pnasnet5large"),
-    *("poolformerv2_s12", "pvt_v2_b0", "qwen3_vit_88m", "rdnet_tiny", "regnety_002", "repghostnet_050", "repvgg_a0"),
-    *("repvit_m0_9", "res2net50_14w_8s", "resmlp_12_224", "resnest14d", "resnet18", "resnetv2_50", "resnext50_32x4d"),
-    *("rexnet_100", "samvit_base_patch16_224", "selecsls42b", "sequencer2d_s", "seresnet18", "shvit_s1", "skresnet18"),
-    *("spnasnet_100", "starnet_s1", "swiftformer_xs", "swin_tiny_patch4_window7_224", "swinv2_cr_tiny_224"),
-    *("swinv2_tiny_window8_256", "tf_efficientnetv2_b0", "tiny_vit_5m_224", "tinynet_e", "tnt_s_patch16_224", "tresnet_m"),
-    *("twins_svt_small", "vgg11_bn", "visformer_tiny", "vit_relpos_small_patch16_224", "vit_tiny_patch16_224"),
-    *("vit_tiny_r_s16_p8_224", "vitamin_small_224", "xception41", "xcit_nano_12_p16_224"),
+    *("beitv2_base_patch16_224", "caformer_s18", "cait_xxs24_224", "coatnet_nano_rw_224", "convnext_atto", "convnextv2_atto"),
+    *("crossvit_tiny_240", "cspdarknet53", "darknet53", "davit_tiny", "deit3_small_patch16_224", "densenet121", "dla34"),
+    *("edgenext_xx_small", "efficientformer_l1", "efficientformerv2_s0", "efficientnet_b0", "ese_vovnet19b_dw", "fasternet_t0"),
+    *("fastvit_t8", "fbnetc_100", "focalnet_tiny_srf", "gcvit_xxtiny", "gernet_s", "ghostnet_100", "ghostnetv2_100"),
+    *("ghostnetv3_100", "gmlp_ti16_224", "hardcorenas_a", "hiera_tiny_224", "hrnet_w18_small", "inception_next_atto"),
+    *("inception_v3", "lcnet_050", "levit_128s", "mambaout_femto", "mixer_s32_224", "mixnet_s", "mnasnet_050"),
+    *("mobilenetv4_conv_small", "mobilenetv4_hybrid_medium", "mobileone_s1", "mobilevitv2_050", "mvitv2_tiny", "nextvit_small"),
+    *("nfnet_l0", "pit_ti_224", "poolformerv2_s12", "regnety_002", "repghostnet_050", "repvgg_a0", "repvit_m0_9"),
+    *("res2net50_14w_8s", "resmlp_12_224", "resnetv2_50", "rexnet_100", "selecsls42b", "seresnet18", "shvit_s1", "skresnet18"),
+    *("starnet_s1", "swiftformer_xs", "tiny_vit_5m_224", "tinynet_e", "twins_svt_small", "visformer_tiny"),
+    *("vit_tiny_patch16_224", "xception41", "xcit_nano_12_p16_224"),
 )
 """One network each of many families of timm."""
 BRANCHED = frozenset(("fastvit_t8", "ghostnetv3_100", "mobileone_s1", "repghostnet_050", "repvgg_a0", "repvit_m0_9"))
