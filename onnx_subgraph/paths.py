@@ -38,9 +38,14 @@ def _shortest(model: Path, others: Sequence[tuple[str, ...]]) -> str:
     return PurePosixPath(*parts[-length:]).as_posix()
 
 
-def ends_with(model: Path, name: str) -> bool:
-    """Whether the path of a model ends with its name from such a file."""
-    wanted = PurePosixPath(name).parts
+def name_for(model: Path, names: Iterable[str]) -> str | None:
+    """The name from such a file that is for a model: its path as it is given, or the longest that its path ends with."""
+    fitting = [name for name in names if _ends_with(model, PurePosixPath(name).parts)]
+    as_given = PurePosixPath(*model.parts).as_posix()
+    return as_given if as_given in fitting else max(fitting, key=lambda name: len(PurePosixPath(name).parts), default=None)
+
+
+def _ends_with(model: Path, wanted: tuple[str, ...]) -> bool:
     return _parts(model)[-len(wanted) :] == wanted
 
 

@@ -13,7 +13,7 @@ from onnx_subgraph.cli.finite import Finite
 from onnx_subgraph.cli.streams import WrittenPath
 from onnx_subgraph.cli.written import check_writable
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.paths import ends_with, short_names
+from onnx_subgraph.paths import name_for, short_names
 
 if TYPE_CHECKING:
     from onnx_subgraph.cli.batch import Tune
@@ -127,11 +127,11 @@ class Tuner:
         """The options for a model from the file. Raises UsageError if it has no entry for it."""
         if self.tune or self.file is None:
             return options
-        fitting = [name for name in self.kept if ends_with(model, name)]
-        if not fitting:
+        name = name_for(model, self.kept)
+        if name is None:
             hint = "measure with --tune --tuned FILE, for all models at once"
             raise UsageError(f"{self.file}: it has no entry for {model}", hint=hint)
-        tuning = self.kept[max(fitting, key=len)]
+        tuning = self.kept[name]
         if changed := tuning.other_machine:
             self.warn(f"Warning: {model}: what {self.file} says was measured elsewhere: {changed}; --tune measures again")
         return _tuned(options, tuning)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from onnx_subgraph.errors import ExpectationError, Span
-from onnx_subgraph.paths import ends_with
+from onnx_subgraph.paths import name_for
 
 Scalar = int | float | str
 """The value of an attribute in an expectation."""
@@ -92,15 +92,16 @@ class Expectation:
     sections: tuple[Section, ...]
 
     def section(self, model: Path) -> Section:
-        """The section whose name is the longest match for the end of the path of `model`.
+        """The section whose name is the path of `model` as it is given, or the longest match for the end of it.
 
         Raises ExpectationError if there is none.
         """
-        fitting = [section for section in self.sections if ends_with(model, section.model)]
-        if not fitting:
+        sections = {section.model: section for section in self.sections}
+        name = name_for(model, sections)
+        if name is None:
             hint = f"add a section `{model.name}:` below it, or make the file again with --write-expect"
             raise ExpectationError(f"there is no section for the model {model}", span=self.span, hint=hint)
-        return max(fitting, key=lambda section: len(PurePosixPath(section.model).parts))
+        return sections[name]
 
     def unused(self, models: Iterable[Path]) -> tuple[Section, ...]:
         """The sections that match none of `models`."""

@@ -9,14 +9,14 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onnx_subgraph.errors import ExpectationError
 from onnx_subgraph.expectation.expectation import Expectation
 from onnx_subgraph.expectation.reading import KEYS, read_expectation
 from onnx_subgraph.language.library import headers
-from onnx_subgraph.paths import short_names
+from onnx_subgraph.paths import name_for, short_names
 
 PATTERNS = {"gelu", "layer-normalization", "mish"}
 CASES = [
@@ -122,13 +122,22 @@ def test_a_link_is_called_by_its_own_name(tmp_path: Path) -> None:
         unique=True,
     )
 )
-def test_each_model_gets_its_own_name_back(models: list[Path]) -> None:
-    """Law: in a file with the names of a run, each model of that run finds the section that was made for it."""
-    written = short_names(models)
-    assert len(set(written.values())) == len(models)
-    for model, name in written.items():
-        fitting = [other for other in written.values() if model.absolute().as_posix().endswith("/" + other)]
-        assert max(fitting, key=len) == name
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("folder", ["b", "model", "elsewhere"])
+def test_each_model_gets_its_own_name_back(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: list[Path]
+) -> None:
+    """Law: in a file with the names of a run, each model of that run finds the section that was made for it.
+
+    The working folder may have the name of a folder of models.
+    """
+    (tmp_path / folder).mkdir(exist_ok=True)
+    with monkeypatch.context() as here:
+        here.chdir(tmp_path / folder)
+        written = short_names(models)
+        assert len(set(written.values())) == len(models)
+        for model, name in written.items():
+            assert name_for(model, written.values()) == name
 
 
 @given(st.text() | st.text(alphabet=" \n\t:-[]{}|>&*!#'\"%?,ab1é\u2028\x85\r\0"))
