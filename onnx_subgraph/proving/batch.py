@@ -15,7 +15,8 @@ def batched(pattern: Pattern, feeds: Mapping[str, np.ndarray]) -> frozenset[str]
     """The inputs of highest rank, and those whose first axis has the same letter in a recipe.
 
     There are none if a first axis is split or 1, because a symbol can't say that it is a multiple of a number; if it is another
-    axis elsewhere; or if it moves to where axes are merged or split. An axis of the size 1 can be one that is broadcast.
+    axis elsewhere; or if it moves to where axes are merged or split. An axis of the size 1 is one that is broadcast,
+    if the first axis of another input is larger.
     """
     terms = [t for a in pattern.match for t in syntax.walk(a.term)]
     words = [t for t in terms if isinstance(t, syntax.Rearrange)]
@@ -25,8 +26,10 @@ def batched(pattern: Pattern, feeds: Mapping[str, np.ndarray]) -> frozenset[str]
     recipes = [(word.source, parse_recipe(word.recipe)) for word in words]
     ranks = {name: array.ndim for name, array in feeds.items()}
     highest = [name for name, rank in ranks.items() if rank == max(ranks.values()) > 1]
-    size = feeds[highest[0]].shape[0] if highest else 1
-    if size == 1 or not all(_keeps_first(recipe) for _, recipe in recipes):
+    if not highest or not all(_keeps_first(recipe) for _, recipe in recipes):
+        return frozenset()
+    size = feeds[highest[0]].shape[0]
+    if size == 1 and any(array.ndim > 2 and array.shape[0] != 1 for array in feeds.values()):
         return frozenset()
     letters = {source.name: r.left[0] for source, r in recipes if isinstance(source, syntax.Variable) and r.left}
     same = {letters[name] for name in highest if name in letters}
