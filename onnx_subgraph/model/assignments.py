@@ -12,10 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.surgery import constant
-
-_AXES_AS_INPUT = 13
-"""The first opset in which Unsqueeze has its axes as an input."""
+from onnx_subgraph.model.surgery import constant, unsqueeze
 
 Parts = list[tuple[np.ndarray, ir.Value]]
 """The rows that each of several ScatterNDs writes, and what it writes there; ordered by the first row."""
@@ -32,7 +29,7 @@ def as_joined(constants: Constants, node: ir.Node) -> list[ir.Node]:
     if node.op_type == "Transpose" and not node.domain and node.inputs[0] is not None:
         scatter = node.inputs[0].producer()
         if scatter is not None and _are(parts := _parts(constants, scatter), _in_turn(parts)):
-            return _interleaved([value for _, value in parts], node, constants.opset(node))
+            return _interleaved(parts, node, constants.opset(node))
     return []
 
 
@@ -76,39 +73,38 @@ def _in_turn(parts: Parts) -> list[np.ndarray]:
     return [np.arange(first, sum(len(rows) for rows, _ in parts), len(parts)) for first in range(len(parts))]
 
 
-def _interleaved(values: list[ir.Value], transpose: ir.Node, opset: int) -> list[ir.Node]:
-    """The nodes that put rows of these values in turn and then transpose them. They put them in turn along the last axis.
+def _interleaved(parts: Parts, transpose: ir.Node, opset: int) -> list[ir.Node]:
+    """The nodes that put the rows of these parts in turn, along the last axis, and then transpose them.
 
-    So only one size of the Reshape is a number, and the others stay what they are.
+    Only the last size of their Reshape is a number. The others are copied, also if one is 0.
     """
     result, order = str(transpose.outputs[0].name), list(transpose.attributes.get_ints("perm") or ())
     rank = len(order)
+    if rank < 2:
+        return []
     swap = [rank - 1, *range(1, rank - 1), 0]
     nodes: list[ir.Node] = []
 
-    def made(operator: str, inputs: list[ir.Value], what: str, *attributes: ir.Attr) -> ir.Value:
-        node = ir.Node("", operator, inputs, attributes, name=f"{result}_{what}")
-        node.outputs[0].name = f"{result}__{what}"
+    def made(node: ir.Node, what: str) -> ir.Value:
         nodes.append(node)
+        node.outputs[0].name = f"{result}__{what}"
         return node.outputs[0]
 
-    def numbers(array: list[int], what: str) -> ir.Value:
-        nodes.append(constant(np.array(array, np.int64), f"{result}__{what}"))
-        return nodes[-1].outputs[0]
+    def transposed(value: ir.Value, perm: list[int], what: str) -> ir.Value:
+        return made(ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", perm)], name=f"{result}_{what}"), what)
 
-    if rank < 2:
-        return []
     columns: list[ir.Value] = []
-    for place, value in enumerate(values):
-        column = _before(value, swap) or made("Transpose", [value], f"column_{place}", ir.AttrInt64s("perm", swap))
-        if opset < _AXES_AS_INPUT:
-            columns.append(made("Unsqueeze", [column], f"apart_{place}", ir.AttrInt64s("axes", [rank])))
-        else:
-            columns.append(made("Unsqueeze", [column, numbers([rank], f"axis_{place}")], f"apart_{place}"))
-    pairs = made("Concat", columns, "pairs", ir.AttrInt64("axis", rank))
-    joined = made("Reshape", [pairs, numbers([0] * (rank - 1) + [-1], "shape")], "joined")
+    for place, (_, value) in enumerate(parts):
+        column = _before(value, swap) or transposed(value, swap, f"column_{place}")
+        *axes, apart = unsqueeze(column, [rank], opset, f"{result}__column_{place}")
+        nodes += axes
+        columns.append(made(apart, f"apart_{place}"))
+    pairs = made(ir.Node("", "Concat", columns, [ir.AttrInt64("axis", rank)], name=f"{result}_pairs"), "pairs")
+    sizes = constant(np.array([0] * (rank - 1) + [sum(len(rows) for rows, _ in parts)], np.int64), f"{result}__shape")
+    nodes.append(sizes)
+    joined = made(ir.Node("", "Reshape", [pairs, sizes.outputs[0]], name=f"{result}_joined"), "joined")
     if order != swap:
-        made("Transpose", [joined], "transposed", ir.AttrInt64s("perm", [swap[axis] for axis in order]))
+        transposed(joined, [swap[axis] for axis in order], "transposed")
     return nodes
 
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.counting import Count, Stride, count, count_of
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import dims, same_dim
-from onnx_subgraph.model.surgery import constant
+from onnx_subgraph.model.surgery import unsqueeze
 from onnx_subgraph.operators.elementwise import REGROUPING
-
-_AXES_AS_INPUT = 13
-"""The first opset in which Unsqueeze has its axes as an input."""
 
 
 class Unsqueezed(NamedTuple):
@@ -46,10 +42,7 @@ def as_unsqueeze(constants: Constants, node: ir.Node) -> list[ir.Node]:
         nodes.append(ir.Node("", "Gather", [source, found.columns], [ir.AttrInt64("axis", 1)], name=f"{name}_columns"))
         source = nodes[0].outputs[0]
         source.name = f"{result}__columns"
-    if constants.opset(node) < _AXES_AS_INPUT:
-        return [*nodes, ir.Node("", "Unsqueeze", [source], [ir.AttrInt64s("axes", found.axes)], name=f"{name}_unsqueezed")]
-    axes = constant(np.array(found.axes, np.int64), f"{result}__axes")
-    return [*nodes, axes, ir.Node("", "Unsqueeze", [source, axes.outputs[0]], name=f"{name}_unsqueezed")]
+    return [*nodes, *unsqueeze(source, found.axes, constants.opset(node), str(name))]
 
 
 def _unsqueezed(constants: Constants, node: ir.Node) -> Unsqueezed | None:

@@ -60,9 +60,9 @@ def _rows(constants: Constants, node: ir.Node) -> list[ir.Value]:
 
 
 def _joined(node: ir.Node, base: Base) -> list[ir.Value]:
-    """The values that a Concat joins, where each row repeats if theirs do. [] where joined halves need not be halves.
+    """The values that a Concat joins, if each of its rows repeats where theirs do; else [].
 
-    Along the last axis pairs stay pairs, because a value of pairs has an even length.
+    Along the last axis only pairs do, because a value of pairs has an even length. The result has other halves.
     """
     stays = node.outputs[0].shape is not None and (base is _each_twice or not _along_last(node))
     return [v for v in node.inputs if v is not None] if stays else []

@@ -96,7 +96,7 @@ def simplify(model: ir.Model) -> Simplified:
 def join_assignments(model: ir.Model) -> Simplified:
     """Write assignments to slices as the Concats that they are. Changes `model`, whose shapes must be inferred.
 
-    Before anything else, because a Transpose of the result can become a part of another operator.
+    This comes before anything else, because a Transpose of the result can become a part of another operator.
     """
     before = _nodes(model)
     if not any(node.op_type == "ScatterND" for graph in within(model.graph) for node in graph):
@@ -139,7 +139,7 @@ class _Pass:
         return self._counts
 
     def join(self) -> int:
-        """Only write assignments to slices as Concats. Returns how often it did."""
+        """Write assignments to slices as Concats, and simplify nothing else. Returns how often it did."""
         for graph in within(self._model.graph):
             for node in tuple(graph):
                 if node.graph is graph and (nodes := as_joined(self._constants, node)):
@@ -198,10 +198,12 @@ class _Pass:
         nodes = as_where(self._constants, node) or as_part(node)
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(self._constants, node)
-        return bool(nodes) and self._replace(node, nodes)
+        if nodes:
+            self._replace(node, nodes)
+        return bool(nodes)
 
-    def _replace(self, node: ir.Node, nodes: list[ir.Node]) -> bool:
-        """Replace a node by others, of which the last one gives its result. Returns True."""
+    def _replace(self, node: ir.Node, nodes: list[ir.Node]) -> None:
+        """Replace a node by others, of which the last one gives its result."""
         _graph(node).insert_before(node, nodes)
         self._produced.update(nodes)
         for made in nodes:
@@ -210,7 +212,6 @@ class _Pass:
         replace(node.outputs[0], nodes[-1].outputs[0])
         remove(node)
         self._counts["passed"] += 1
-        return True
 
     def _bypass(self, node: ir.Node, output: ir.Value, source: ir.Value) -> bool:
         """Make the readers of a node's result read its source, and remove the node. Returns whether it did."""

@@ -10,6 +10,9 @@ import onnx_ir as ir
 from onnx_subgraph.model.nested import bodies, operands, within
 from onnx_subgraph.model.shapes import DECLARED
 
+_AXES_AS_INPUT = 13
+"""The first opset in which Unsqueeze has its axes as an input."""
+
 
 def remove(node: ir.Node) -> None:
     """Remove a node that nothing reads, and the nodes that only it needs. A node that is read stays."""
@@ -67,6 +70,14 @@ def constant(array: np.ndarray, name: str) -> ir.Node:
     result.name, result.shape = name, ir.Shape(array.shape)
     result.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
     return made
+
+
+def unsqueeze(value: ir.Value, axes: list[int], opset: int, name: str) -> list[ir.Node]:
+    """The Unsqueeze that gives a value these axes, behind the Constant that it reads them from. They are in no graph yet."""
+    if opset < _AXES_AS_INPUT:
+        return [ir.Node("", "Unsqueeze", [value], [ir.AttrInt64s("axes", axes)], name=f"{name}_unsqueezed")]
+    numbers = constant(np.array(axes, np.int64), f"{name}__axes")
+    return [numbers, ir.Node("", "Unsqueeze", [value, numbers.outputs[0]], name=f"{name}_unsqueezed")]
 
 
 def is_read(node: ir.Node) -> bool:
