@@ -30,6 +30,7 @@ from architectures import ATTENTION, ROTARY
 from networks import counted
 from rows import tell
 from taking_turns import Ratio, open_session, ratio, seconds_of_runs
+from timm_models import EXPORTERS, Task
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -42,9 +43,8 @@ from onnx_subgraph.timing.tuning import processor  # noqa: E402
 if TYPE_CHECKING:
     import torch
 
-EXPORTERS = {"TorchScript": 17, "dynamo": 18}
-"""torch's exporters and their opsets."""
 NONE = "no model that onnxruntime loads"
+"""The verdict where torch does not export a network, or onnxruntime refuses the export."""
 LIMIT = 300.0
 """Seconds for one network, everything included."""
 
@@ -54,10 +54,33 @@ TEXT = (1, 32, 128)
 IMAGE = (1, 4, 16, 16)
 VIDEO = (1, 4, 2, 16, 16)
 PAIRS = {**HEADS, "num_layers": 1, "num_single_layers": 1, "in_channels": 16, "patch_size": 1, "joint_attention_dim": 128}
-VIDEO_BLOCKS = {**HEADS, "in_channels": 4, "out_channels": 4, "text_dim": 128, "ffn_dim": 256, "num_layers": 1}
+VIDEO_BLOCKS = {
+    **HEADS,
+    "in_channels": 4,
+    "out_channels": 4,
+    "text_dim": 128,
+    "ffn_dim": 256,
+    "num_layers": 1,
+    "freq_dim": 64,
+    "rope_max_seq_len": 32,
+}
+SD3 = {
+    **HEADS,
+    "sample_size": 16,
+    "in_channels": 4,
+    "num_layers": 2,
+    "caption_projection_dim": 128,
+    "joint_attention_dim": 128,
+    "pooled_projection_dim": 64,
+    "out_channels": 4,
+    "pos_embed_max_size": 16,
+}
 
 Inputs = Mapping[str, tuple[int, ...] | str]
-"""Name of an input → its shape. "time" for a time step, "kind" for the number of a class, "ids N K" for positions."""
+"""Name of an input → its shape. "time" for a time step, "kind" for the number of a class, "ids N K" for positions, "mask N"
+for a text without padding."""
+SD3_INPUTS: Inputs = {"hidden_states": IMAGE, "encoder_hidden_states": TEXT, "pooled_projections": (1, 64), "timestep": "time"}
+VIDEO_INPUTS: Inputs = {"hidden_states": VIDEO, "encoder_hidden_states": TEXT, "timestep": "time"}
 
 NETWORKS: Mapping[str, tuple[Mapping[str, Any], Inputs]] = {
     "AuraFlowTransformer2DModel": (
@@ -139,35 +162,8 @@ NETWORKS: Mapping[str, tuple[Mapping[str, Any], Inputs]] = {
         {**HEADS, "in_channels": 16, "out_channels": 16, "cross_attention_dim": 128, "num_layers": 1, "caption_channels": 128},
         {"hidden_states": (1, 256, 16), "encoder_hidden_states": TEXT, "timestep": "time", "encoder_attention_mask": "mask 32"},
     ),
-    "SD3Transformer2DModel": (
-        {
-            **HEADS,
-            "sample_size": 16,
-            "in_channels": 4,
-            "num_layers": 2,
-            "caption_projection_dim": 128,
-            "joint_attention_dim": 128,
-            "pooled_projection_dim": 64,
-            "out_channels": 4,
-            "pos_embed_max_size": 16,
-        },
-        {"hidden_states": IMAGE, "encoder_hidden_states": TEXT, "pooled_projections": (1, 64), "timestep": "time"},
-    ),
-    "SD3Transformer2DModel (3.5)": (
-        {
-            **HEADS,
-            "sample_size": 16,
-            "in_channels": 4,
-            "num_layers": 2,
-            "caption_projection_dim": 128,
-            "joint_attention_dim": 128,
-            "pooled_projection_dim": 64,
-            "out_channels": 4,
-            "pos_embed_max_size": 16,
-            "qk_norm": "rms_norm",
-        },
-        {"hidden_states": IMAGE, "encoder_hidden_states": TEXT, "pooled_projections": (1, 64), "timestep": "time"},
-    ),
+    "SD3Transformer2DModel": (SD3, SD3_INPUTS),
+    "SD3Transformer2DModel (3.5)": ({**SD3, "qk_norm": "rms_norm"}, SD3_INPUTS),
     "SanaTransformer2DModel": (
         {
             **HEADS,
@@ -182,10 +178,7 @@ NETWORKS: Mapping[str, tuple[Mapping[str, Any], Inputs]] = {
         },
         {"hidden_states": IMAGE, "encoder_hidden_states": TEXT, "timestep": "time"},
     ),
-    "SkyReelsV2Transformer3DModel": (
-        {**VIDEO_BLOCKS, "freq_dim": 64, "rope_max_seq_len": 32},
-        {"hidden_states": VIDEO, "encoder_hidden_states": TEXT, "timestep": "time"},
-    ),
+    "SkyReelsV2Transformer3DModel": (VIDEO_BLOCKS, VIDEO_INPUTS),
     "UNet2DConditionModel": (
         {
             "block_out_channels": [32, 64],
@@ -199,10 +192,7 @@ NETWORKS: Mapping[str, tuple[Mapping[str, Any], Inputs]] = {
         },
         {"sample": IMAGE, "timestep": "time", "encoder_hidden_states": TEXT},
     ),
-    "WanTransformer3DModel": (
-        {**VIDEO_BLOCKS, "freq_dim": 64, "rope_max_seq_len": 32},
-        {"hidden_states": VIDEO, "encoder_hidden_states": TEXT, "timestep": "time"},
-    ),
+    "WanTransformer3DModel": (VIDEO_BLOCKS, VIDEO_INPUTS),
 }
 """Name of a network, with a version in brackets where there are several → its settings and its inputs."""
 FIXED = {"LTXVideoTransformer3DModel": {"num_frames": 1, "height": 16, "width": 16}}
@@ -224,16 +214,6 @@ verification could not show to be right.
 | network | exporter | attention | rotary | nodes | undone | verdict | time |
 |---|---|---:|---:|---:|---:|---|---:|
 """
-
-
-@dataclass(frozen=True)
-class Task:
-    """One network through one exporter. model: the file that it becomes. budget: seconds of timing."""
-
-    name: str
-    exporter: str
-    model: Path
-    budget: float
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ above 1.02: {slower}. {branched}**
 
 @dataclass(frozen=True)
 class Task:
-    """One network of timm through one exporter. model: the file that it becomes. budget: seconds of timing."""
+    """One network through one exporter. model: the file that it becomes. budget: seconds of timing."""
 
     name: str
     exporter: str

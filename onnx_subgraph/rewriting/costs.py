@@ -26,8 +26,8 @@ NOISE = 0.02
 ONE_MEANING = frozenset({"Attention", "GroupNormalization", "RotaryEmbedding"})
 """Standard operators that represent a whole match wherever they are emitted, like onnxruntime's own operators."""
 OTHER_KIND = 64.0
-"""Distance for each operand that only one of two nodes has, for each flag that differs, and for another than the last axis; in
-doublings of a size.
+"""Distance for each operand that only one of two nodes has, for each flag that differs, and where only one works along the last
+axis; in doublings of a size.
 
 Nodes that differ in two of these are too different: an Attention with a cache says nothing about one without.
 """
@@ -242,7 +242,7 @@ def _distance(site: Signature, measured: Signature) -> float:
         if isinstance(a, str) or isinstance(b, str):
             total += 0.0 if a == b else math.inf
         elif name == "axis":
-            total += OTHER_KIND if _is_last(site) != _is_last(measured) else 0.0
+            total += OTHER_KIND if a is not None and b is not None and _is_last(site) != _is_last(measured) else 0.0
         elif {a, b} == {0, 1}:
             total += OTHER_KIND
         else:

@@ -242,7 +242,7 @@ def test_an_axis_that_is_not_the_last_is_another_kind(axis: int, known: float) -
 
 
 def test_norms_over_channels_are_slower_on_the_cpu() -> None:
-    """What a decoder of videos showed: it took 1.29 of its time with them, measured with onnxruntime 1.32."""
+    """As in decoders of videos; measured with onnxruntime 1.32."""
     sites = {axis: node([1, 64, 32, 32], operator="LpNormalization", domain="", axis=axis, p=2) for axis in (-3, -1)}
     found = {axis: costs.measured().of(CPU, "lp-normalization", [site]) for axis, site in sites.items()}
     assert {axis: cost is not None and cost.is_slower for axis, cost in found.items()} == {-3: True, -1: False}
