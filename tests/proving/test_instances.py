@@ -13,6 +13,7 @@ import pytest
 
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.proving import prove
+from onnx_subgraph.proving.batch import batched
 from onnx_subgraph.proving.covering import base_spellings, covering, spellings, spellings_of_each
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import mutants
@@ -189,6 +190,14 @@ def test_a_batch_is_symbolic_only_where_it_stays_an_axis(formula: str, is_symbol
     replace = "Add(x, z)" if "z" in formula else "Relu(x)"
     graph = build(written(formula, f"y = {replace}", example), Spelling(symbolic=True)).proto.graph
     assert any(d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim) is is_symbolic
+
+
+@pytest.mark.parametrize(("batch", "symbolic"), [(1, {"z"}), (2, set())])
+def test_an_axis_that_is_broadcast_is_not_the_batch(batch: int, symbolic: set[str]) -> None:
+    """z[1, 1, 4, 4] has one row for the batch of x[batch, 4, 4]."""
+    feeds = {"x": np.ones((batch, 4, 4)), "z": np.ones((1, 1, 4, 4))}
+    example = f'{{x: "float32[{batch}, 4, 4]", z: "float32[1, 1, 4, 4]"}}'
+    assert batched(written("y = Relu(x) * z", "y = Add(x, z)", example), feeds) == symbolic
 
 
 @pytest.mark.parametrize(
