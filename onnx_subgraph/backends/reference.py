@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.ops import load_op
 
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, opset_of, plain_array
+from onnx_subgraph.model.folding import is_evaluated
 from onnx_subgraph.verification.definitions import DEFINITIONS
 from onnx_subgraph.verification.truth import without_overloads
 
@@ -34,13 +34,7 @@ class Reference(Backend):
 
     def supports(self, node: ir.Node) -> bool:
         """Whether the evaluator has the operator."""
-        if node.domain:
-            return False
-        try:
-            load_op("", node.op_type, opset_of(node), evaluator_cls=ReferenceEvaluator)
-        except Exception:  # it raises different exceptions for unknown operators
-            return False
-        return True
+        return not node.domain and is_evaluated(node.op_type, opset_of(node))
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> ReferenceEvaluator:
         """An evaluator of the region."""

@@ -7,6 +7,7 @@ import takes about 0.1 s, and evaluating a node about 1 ms.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,19 @@ def evaluate(
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     with np.errstate(all="ignore"):
         return list(ReferenceEvaluator(model).run(None, feeds))
+
+
+@cache
+def is_evaluated(operator_name: str, opset: int) -> bool:
+    """Whether `evaluate` knows an operator without a domain. onnxruntime has some there that the standard does not have."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.ops import load_op
+
+    try:
+        load_op("", operator_name, opset, evaluator_cls=ReferenceEvaluator)
+    except Exception:  # it raises different exceptions for unknown operators
+        return False
+    return True
 
 
 def _element_type(array: np.ndarray) -> int:

@@ -7,7 +7,7 @@ every reader of an old result read the new one, and removes the matched nodes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 
 import onnx_ir as ir
@@ -85,15 +85,21 @@ def place_of(match: Match, outline: Outline) -> Place:
 
 _SIZES = {"nonempty": 0, "nonempty-images": 1}
 """Assumptions about sizes: the first axis that each is about. The batch of images may be 0."""
+_TINY = 1e-20
+"""An epsilon below this stands for the bound of a norm, or for none."""
 
 
 def _assumed(match: Match, nodes: Sequence[ir.Node]) -> frozenset[str]:
-    """What the replacement assumes of the data. Only a free dimension can be 0. Without an epsilon, a variance must not be 0."""
+    """What the replacement assumes of the data. Only a free dimension can be 0. A tiny epsilon changes small norms."""
     shapes = [value.shape for value in match.bindings.values() if isinstance(value, ir.Value)]
     fixed = (all(s is not None and all(isinstance(n, int) for n in s[first:]) for s in shapes) for first in _SIZES.values())
     assumed = match.pattern.assumes - set(compress(_SIZES, fixed))
-    divides = any(node.attributes.get_float("epsilon", 1.0) == 0.0 for node in nodes)
-    return assumed | {"nonzero"} if divides else assumed
+    return assumed | {"nonzero"} if _divides(nodes) and not _divides(match.nodes) else assumed
+
+
+def _divides(nodes: Iterable[ir.Node]) -> bool:
+    """Whether one of the nodes divides by a norm or a deviation that may be next to nothing."""
+    return any(node.attributes.get_float("epsilon", 1.0) < _TINY for node in nodes)
 
 
 def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Replaced]:

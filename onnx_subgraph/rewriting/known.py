@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.folding import evaluate
+from onnx_subgraph.model.folding import ARITHMETIC, evaluate, is_evaluated
 from onnx_subgraph.model.nested import has_bodies
 
 SMALL_BYTES = 4096
@@ -50,11 +50,11 @@ def folded(node: ir.Node, output: ir.Value, index: int, opset_imports: Mapping[s
     dtype, shape = output.dtype, ir.Shape(output.shape)
     tensors = [None if v is None else v.const_value for v in node.inputs]
     attributes = tuple(node.attributes.values())
-    operator_name, count = node.op_type, len(node.outputs)
+    operator_name, count, opset = node.op_type, len(node.outputs), opset_imports.get("", 1)
 
     def compute() -> ir.TensorProtocol:
         arrays = [None if t is None else t.numpy() for t in tensors]
-        results = evaluate(operator_name, arrays, attributes, count, opset_imports.get("", 1))
+        results = evaluate(operator_name, arrays, attributes, count, opset)
         return ir.Tensor(np.asarray(results[index]), dtype=dtype)
 
     size = int(np.prod(shape.numpy(), dtype=np.int64)) * dtype.itemsize
@@ -63,4 +63,6 @@ def folded(node: ir.Node, output: ir.Value, index: int, opset_imports: Mapping[s
             return compute()
         except Exception:  # an operator that the reference does not implement stays a node
             return None
+    if operator_name not in ARITHMETIC and not is_evaluated(operator_name, opset):
+        return None
     return ir.LazyTensor(compute, dtype=dtype, shape=shape)

@@ -57,6 +57,20 @@ def test_large_weights_are_read_only_when_the_model_is_written(draw: Callable[..
     assert reads
 
 
+def test_an_operator_that_only_onnxruntime_has_stays_a_node_over_a_large_constant(draw: Callable[..., np.ndarray]) -> None:
+    unit = pattern(
+        "y = Neg(x)",
+        example='{x: "float32[2, 8]"}',
+        onnxruntime="y = SimplifiedLayerNormalization(x, [1.0, 2.0], axis=-1, epsilon=1e-6)",
+    )
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[1024, 2] x) => (float[1024, 2] z) { y = Neg(table) z = Add(x, y) }""")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(draw(1024, 2), "table"))
+    stage = rewritten(model, unit)
+    assert stage.operators == ["SimplifiedLayerNormalization", "Add"], stage.skips
+    assert run(stage.after, {"x": draw(1024, 2)})[0].shape == (1024, 2)
+
+
 def read_and_fuse(model: ir.Model) -> ir.Model:
     from onnx_subgraph.model.shapes import infer_shapes
 

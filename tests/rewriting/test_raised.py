@@ -94,11 +94,11 @@ def test_definitions_that_differ_are_overloads_of_one_operator(tmp_path: Path) -
 
 
 UNSCALED = """<ir_version: 8, opset_import: ["": 18]>
-g (float[N, 4] x) => (float[N, 4] y) <float e = {0.00001}, int64[1] last = {-1}, float low = {1e-12}> {
+g (float[N, 4] x) => (float[N, 4] y) <float e = {0.00001}, int64[1] last = {-1}, int64[1] first = {0}, float low = {1e-12}> {
     m = ReduceMean<keepdims = 1>(x, last) c = Sub(x, m) q = Mul(c, c) v = ReduceMean<keepdims = 1>(q, last)
     a = Add(v, e) r = Sqrt(a) n = Div(c, r)
     q2 = Mul(n, n) v2 = ReduceMean<keepdims = 1>(q2, last) a2 = Add(v2, e) r2 = Sqrt(a2) n2 = Div(n, r2)
-    f = ReduceL2<keepdims = 1>(n2, last) g = Clip(f, low) t = Shape(n2) h = Expand(g, t) y = Div(n2, h)
+    f = ReduceL2<keepdims = 1>(n2, first) g = Clip(f, low) t = Shape(n2) h = Expand(g, t) y = Div(n2, h)
 }"""
 
 
