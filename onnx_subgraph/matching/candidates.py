@@ -48,8 +48,9 @@ def candidates(matcher: Matcher, anchor: Anchor) -> tuple[Candidate, ...]:
 
 def _candidates(matcher: Matcher, anchor: Anchor, root: Structure, wanted: Structure) -> Iterator[Candidate]:
     is_anchor, is_root = matcher.prefilter.question(wanted), matcher.prefilter.question(root)
+    is_known = matcher.view.constants.is_known
     for node in anchored(matcher.view, anchor):
-        values = [v for v in node.outputs if is_anchor(v)]
+        values = [v for v in node.outputs if is_anchor(v) and not is_known(v)]  # what is known is computed in advance
         if values:
             yield Candidate(node, tuple(filter(is_root, roots_of(matcher, anchor, values))))
 

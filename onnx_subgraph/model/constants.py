@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.defaults import allows_defaults
-from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.folding import fold, is_exact
 from onnx_subgraph.model.nested import has_bodies
 from onnx_subgraph.model.shapes import SHAPE_DATA
 from onnx_subgraph.model.transparent import TRANSPARENT, passed_on
@@ -86,6 +86,14 @@ class Constants:
         for pending in _inputs_first(value, self._arrays, self._stands_alone):
             self._arrays[pending] = self._compute(pending) if self.is_constant(pending) else None
         return self._arrays[value]
+
+    def is_known(self, value: ir.Value) -> bool:
+        """Whether the value is a constant that its node gives exactly, so that it can be stored in place of the node."""
+        node = value.producer()
+        if node is None or not self.is_constant(value):
+            return False
+        array = self.array(value)
+        return array is not None and is_exact(node, array)
 
     def _stands_alone(self, value: ir.Value) -> bool:
         """Whether the operands of the value need no visit: it is not constant, or shape inference knows its elements."""

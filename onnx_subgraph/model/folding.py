@@ -32,6 +32,16 @@ _WITHOUT_ORDER = frozenset(("Clip", "Max", "Min"))
 _BOUNDS_AS_INPUTS = 11
 """The first opset in which the bounds of Clip are inputs."""
 _INTEGERS = frozenset(int(ir.DataType[f"{sign}INT{bits}"]) for sign in ("", "U") for bits in (8, 16, 32, 64))
+_ROUNDS_NOTHING = ("i", "u", "b")
+"""Kinds of elements whose arithmetic does not round."""
+_MOVING = frozenset(
+    (
+        *("Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
+        *("Identity", "Reshape", "ScatterElements", "ScatterND", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu"),
+        *("Unsqueeze", "Where"),
+    )
+)
+"""Operators that do not compute with floats: they move elements or cast them. A Scatter with a reduction computes."""
 FLOATS = frozenset({np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)})
 
 
@@ -50,6 +60,13 @@ def fold(node: ir.Node, operands: Sequence[np.ndarray | None], opset: int) -> li
         return evaluate(node.op_type, operands, node.attributes.values(), len(node.outputs), opset)
     except Exception:  # the evaluator raises what its operators raise
         return None
+
+
+def is_exact(node: ir.Node, array: np.ndarray) -> bool:
+    """Whether a result of the node is the same however it is computed: elements are moved or cast, or are not floats."""
+    if array.dtype.kind in _ROUNDS_NOTHING:
+        return node.op_type in _MOVING or "Quantize" not in node.op_type
+    return node.op_type in _MOVING and node.attributes.get_string("reduction", "none") == "none"
 
 
 def _is_beyond(array: np.ndarray, to: int | None) -> bool:

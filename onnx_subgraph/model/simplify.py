@@ -20,6 +20,7 @@ from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.equal_sizes import read_once
+from onnx_subgraph.model.folding import is_exact
 from onnx_subgraph.model.gathers import as_unsqueeze
 from onnx_subgraph.model.joins import as_part
 from onnx_subgraph.model.kept_axes import keep_axes
@@ -35,16 +36,6 @@ LARGEST = 1024
 """A constant up to this size in bytes may be larger than the operands it is computed from."""
 _MOST_PASSES = 8
 """A removed If or a known shape allows more to be simplified; real models need three passes."""
-_EXACT = ("i", "u", "b")
-"""Kinds of elements whose arithmetic does not round."""
-_MOVING = frozenset(
-    (
-        *("Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
-        *("Identity", "Reshape", "ScatterElements", "ScatterND", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu"),
-        *("Unsqueeze", "Where"),
-    )
-)
-"""Operators that do not compute with floats: they move elements or cast them. A Scatter with a reduction computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +175,7 @@ class _Pass:
             return False
         arrays = [self._constants.array(output) for output in wanted]
         read = sum(0 if value is None or (a := self._constants.array(value)) is None else a.nbytes for value in node.inputs)
-        if not all(array is not None and _is_exact(node, array) and array.nbytes <= max(LARGEST, read) for array in arrays):
+        if not all(array is not None and is_exact(node, array) and array.nbytes <= max(LARGEST, read) for array in arrays):
             return False
         if any(v.dtype is not None and a is not None and v.dtype.numpy() != a.dtype for v, a in zip(wanted, arrays, strict=True)):
             return False  # the file declares another type than the operator gives, which onnxruntime refuses
@@ -249,12 +240,6 @@ class _Pass:
         node.replace_input_with(1, made.outputs[0])
         sweep([target])
         self._counts["targets"] += 1
-
-
-def _is_exact(node: ir.Node, array: np.ndarray) -> bool:
-    if array.dtype.kind in _EXACT:
-        return node.op_type in _MOVING or "Quantize" not in node.op_type
-    return node.op_type in _MOVING and node.attributes.get_string("reduction", "none") == "none"
 
 
 def _target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:

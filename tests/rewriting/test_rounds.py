@@ -109,3 +109,17 @@ def test_what_a_late_pattern_frees_is_found_in_the_same_run(tmp_path: Path) -> N
     found = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", LIBRARY, Options())
     assert [rewrite.pattern for rewrite in found.rewrites] == ["fused-matmul", "rearrange-rearrange"]
     assert not fuse(tmp_path / "fused.onnx", None, LIBRARY, Options(dry_run=True)).rewrites
+
+
+ZEROS = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2, 2] x) => (float[2, 2] y) <int64[2] shape = {4, 4}, int64[1] three = {3}, int64[1] one = {1}, int64[1] zero = {0}> {
+  z = ConstantOfShape(shape) a = Slice(z, one, three, zero) b = Slice(a, one, three, one) y = Add(x, b)
+}"""
+
+
+def test_what_is_moved_from_constants_is_computed_in_advance_and_not_fused(tmp_path: Path) -> None:
+    """The fusion would be gone in the output, and as everything is zero, nothing could show it to be right."""
+    onnx.save(onnx.parser.parse_model(ZEROS), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", LIBRARY, Options())
+    assert result.verdict.verdict == "equivalent" and not result.rewrites and not result.undone
+    assert [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node if node.op_type != "Constant"] == ["Add"]
