@@ -58,7 +58,7 @@ def hidden_in(entry: Entry, outcome: FuseResult | Failure | Earlier) -> int:
 def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: bool) -> None:
     """Prints the outcome of one model, and warnings on standard error."""
     from onnx_subgraph.cli.terminal import is_verbose, show, warn
-    from onnx_subgraph.report.blame import sentence
+    from onnx_subgraph.report.blame import sentences
     from onnx_subgraph.report.entry import missed_text
     from onnx_subgraph.report.grouping import skipped
     from onnx_subgraph.report.notices import REPORT, bug
@@ -66,8 +66,8 @@ def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: b
     if isinstance(outcome, Failure):
         warn(f"Error: {outcome.of(entry.model)}")
         return
-    for undone in outcome.undone:
-        warn(f"Warning: {entry.model}: {sentence(undone)}")
+    for sentence in sentences(outcome.undone):
+        warn(f"Warning: {entry.model}: {sentence}")
     for skip in skipped(skip for skip in outcome.skipped if skip.bug is not None):
         warn(f"Warning: {entry.model}: bug in onnx-subgraph: {bug(skip)}; {REPORT}")
     if entry.result is not None and not as_json:

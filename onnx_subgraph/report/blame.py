@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from onnx_subgraph.report.grouping import anonymous, grouped
+from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:
     from onnx_subgraph.verification.blame import Undone
     from onnx_subgraph.verification.site import SiteCheck
 
 
-def sentence(undone: Undone) -> str:
-    """Which rewrite was undone, and why: `gelu at /Mul is undone: …`."""
-    return f"{undone.rewrite.pattern} at {undone.rewrite.root} is undone: {reason(undone)}"
+def sentence(undone: Undone, more: int = 0) -> str:
+    """Which rewrite was undone, and why: `gelu at /Mul is undone: …`. more: how many others were, for the same reason."""
+    others = f" and {count(more, 'other place')}" if more else ""
+    return f"{undone.rewrite.pattern} at {undone.rewrite.root}{others} is undone: {reason(undone)}"
+
+
+def sentences(undone: Iterable[Undone]) -> list[str]:
+    """`sentence` for the first of those that are alike."""
+    return [sentence(first, len(more)) for first, *more in alike(undone)]
+
+
+def alike(undone: Iterable[Undone]) -> list[list[Undone]]:
+    """Those of one pattern that were undone for the same reason, numbers aside."""
+    return grouped(undone, lambda one: (one.rewrite.pattern, re.sub(r"\d[\d.e+-]*", "#", anonymous(reason(one)))))
 
 
 def reason(undone: Undone) -> str:

@@ -117,13 +117,13 @@ class Placed(NamedTuple):
 
 def fusions(rewrites: Iterable[Rewrite]) -> tuple[Fusion, ...]:
     """`rewrites` by pattern and operator, in the order of their first one."""
-    groups = _grouped(rewrites, lambda r: (r.pattern, r.op))
+    groups = grouped(rewrites, lambda r: (r.pattern, r.op))
     return tuple(Fusion(sites[0].pattern, sites[0].op, tuple(sites)) for sites in groups)
 
 
 def skipped(skips: Iterable[Skip]) -> tuple[Skipped, ...]:
     """`skips` by pattern and reason, in the order of their first one."""
-    groups = _grouped(skips, lambda s: (s.pattern, anonymous(s.reason), s.opset))
+    groups = grouped(skips, lambda s: (s.pattern, anonymous(s.reason), s.opset))
     return tuple(
         Skipped(f.pattern, f.reason, f.opset, tuple(s.node for s in g), f.change, f.bug, f.replaced)
         for g in groups
@@ -142,7 +142,7 @@ def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]
         if key not in once or miss.matched > once[key].matched:
             once[key] = miss
     near_misses = once.values()
-    groups = _grouped(near_misses, lambda n: (n.pattern, n.span, _alike(n.expected), _alike(n.found)))
+    groups = grouped(near_misses, lambda n: (n.pattern, n.span, _alike(n.expected), _alike(n.found)))
     result = (
         NearlyMatched(
             pattern=group[0].pattern,
@@ -162,7 +162,7 @@ def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]
 
 def compared(runs: Iterable[Run]) -> tuple[Compared, ...]:
     """`runs` by output, provider and optimisation, in the order of their first one."""
-    groups = _grouped(runs, lambda r: (r.output, r.provider, r.optimised))
+    groups = grouped(runs, lambda r: (r.output, r.provider, r.optimised))
     return tuple(Compared(g[0].output, g[0].provider, g[0].optimised, tuple(g)) for g in groups)
 
 
@@ -185,7 +185,8 @@ def _alike(words: str) -> str:
     return anonymous(_OPERANDS.sub("", words))
 
 
-def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+def grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+    """The items with equal keys together, in the order of the first of each."""
     groups: dict[Hashable, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.report import grouping
-from onnx_subgraph.report.blame import sentence
+from onnx_subgraph.report.blame import sentences
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.notices import Notice, notices
 from onnx_subgraph.report.wording import FOLDED, UNNAMED, count, outcome, timed, tried
@@ -66,8 +66,8 @@ def _attention(entry: Entry) -> Iterator[str]:
         yield from _block(outcome(verdict.worst))
     if entry.code == 2 and verdict.reason:
         yield from _block(verdict.reason)
-    for undone in entry.result.undone:
-        yield from _block(sentence(undone))
+    for sentence in sentences(entry.result.undone):
+        yield from _block(sentence)
     for notice in _bugs(entry.result):
         yield from _block(f"bug in onnx-subgraph: {notice.sentence} {notice.change}")
     for check in entry.missed:

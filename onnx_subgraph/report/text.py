@@ -246,9 +246,9 @@ def _fusions(groups: Sequence[grouping.Fusion]) -> Rows:
 
 
 def _undone(undone: Sequence[Undone]) -> Rows:
-    table = Rows("pattern", "at", "why", head=1)
-    for one in undone:
-        table.add(one.rewrite.pattern, one.rewrite.root or UNNAMED, blame.reason(one))
+    table = Rows("pattern", "count", "first at", "why", head=1, right=("count",))
+    for one, *more in blame.alike(undone):
+        table.add(one.rewrite.pattern, str(1 + len(more)), one.rewrite.root or UNNAMED, blame.reason(one))
     return table
 
 

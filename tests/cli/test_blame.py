@@ -33,6 +33,14 @@ def test_one_wrong_site_of_twelve_layers_is_named_and_undone(run: Run, arguments
     assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
 
 
+def test_sites_that_are_wrong_in_the_same_way_are_told_once(run: Run, tmp_path: Path) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-5, 1e-2, 1e-2, 1e-5, 1e-2])
+    result = run("fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm,gelu", "--json")
+    (warning,) = result.err.splitlines()
+    assert "forgetful-norm at g1 and 2 other places is undone: its result g1 is 0.0" in warning
+    assert [one["node"] for one in result.json["undone"]] == ["g1", "g2", "g4"]
+
+
 def test_strict_writes_nothing(run: Run, arguments: list[object], tmp_path: Path) -> None:
     result = run(*arguments, "--strict")
     assert result.code == 1
