@@ -27,7 +27,8 @@ from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
-from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, same_shape
+from onnx_subgraph.model.reshaping import as_reshape, target
+from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.surgery import constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
 from onnx_subgraph.operators.elementwise import REARRANGING
@@ -186,7 +187,7 @@ class _Pass:
 
     def _rewrite(self, node: ir.Node) -> bool:
         """Replace a node by simpler ones with the same result. Returns whether it did."""
-        nodes = as_where(self._constants, node) or as_part(node)
+        nodes = as_where(self._constants, node) or as_part(node) or as_reshape(node, self._constants.opset(node))
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(self._constants, node)
         if nodes:
@@ -229,32 +230,17 @@ class _Pass:
 
     def _fix_target(self, node: ir.Node) -> None:
         """Give a Reshape a constant shape if at most one dimension is unknown, or each unknown one equals the operand's."""
-        source, target = node.inputs[0], node.inputs[1]
-        if source is None or target is None or self._constants.is_constant(target):
+        source, shape = node.inputs[0], node.inputs[1]
+        if source is None or shape is None or self._constants.is_constant(shape):
             return
-        numbers, allows_zero = _target(source.shape, node.outputs[0].shape), node.attributes.get("allowzero")
+        numbers, allows_zero = target(source.shape, node.outputs[0].shape), node.attributes.get("allowzero")
         if numbers is None or (0 in numbers and allows_zero is not None and (allows_zero.is_ref() or allows_zero.as_int())):
             return
         made = constant(np.array(numbers, np.int64), f"{node.outputs[0].name}__shape")
         _graph(node).insert_before(node, made)
         node.replace_input_with(1, made.outputs[0])
-        sweep([target])
+        sweep([shape])
         self._counts["targets"] += 1
-
-
-def _target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:
-    """The target of a Reshape as numbers: 0 copies a dimension of the operand, -1 is computed from the others.
-
-    Never uses both, because -1 cannot be computed if a copied dimension is zero. None where numbers cannot express the shape.
-    """
-    if source is None or result is None or any(dim == 0 for dim in result):
-        return None
-    unknown = [axis for axis, dim in enumerate(result) if not isinstance(dim, int)]
-    if len(unknown) == 1:
-        return [dim if isinstance(dim, int) else -1 for dim in result]
-    if all(axis < len(source) and same_dim(source[axis], result[axis]) for axis in unknown):
-        return [dim if isinstance(dim, int) else 0 for dim in result]
-    return None
 
 
 def _graph(node: ir.Node) -> ir.Graph:

@@ -1,0 +1,48 @@
+"""Reshapes to constant shapes, and Transposes that are Reshapes.
+
+A Reshape does not copy the elements, in contrast to a Transpose, and can be joined with the Reshapes around it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.shapes import same_dim
+from onnx_subgraph.model.surgery import constant
+
+_SHAPE_AS_INPUT = 5
+"""The first opset in which the shape of a Reshape is an input."""
+
+
+def as_reshape(node: ir.Node, opset: int) -> list[ir.Node]:
+    """The Reshape, behind its shape, that gives the result of a Transpose which only moves axes of size 1; [] for other nodes.
+
+    Such a Transpose comes from a batch of one behind the length. Shapes must follow from the inputs (`proved_only`).
+    """
+    if node.op_type != "Transpose" or node.domain or opset < _SHAPE_AS_INPUT:
+        return []
+    source, order, result = node.inputs[0], node.attributes.get("perm"), node.outputs[0]
+    if source is None or source.shape is None or order is None or order.is_ref():
+        return []
+    moved = [axis for axis in order.as_ints() if source.shape[axis] != 1]
+    numbers = target(source.shape, result.shape) if moved == sorted(moved) else None
+    if numbers is None:
+        return []
+    made = constant(np.array(numbers, np.int64), f"{result.name}__shape")
+    return [made, ir.Node("", "Reshape", [source, made.outputs[0]], name=f"{node.name or result.name}_reshaped")]
+
+
+def target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:
+    """The target of a Reshape as numbers: 0 copies a dimension of the operand, -1 is computed from the others.
+
+    Never uses both, because -1 cannot be computed if a copied dimension is zero. None where numbers cannot express the shape.
+    """
+    if source is None or result is None or any(dim == 0 for dim in result):
+        return None
+    unknown = [axis for axis, dim in enumerate(result) if not isinstance(dim, int)]
+    if len(unknown) == 1:
+        return [dim if isinstance(dim, int) else -1 for dim in result]
+    if all(axis < len(source) and same_dim(source[axis], result[axis]) for axis in unknown):
+        return [dim if isinstance(dim, int) else 0 for dim in result]
+    return None
