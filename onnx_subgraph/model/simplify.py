@@ -170,9 +170,9 @@ class _Pass:
         return source if source is not None and source.dtype == value.dtype and same_shape(source, value) else None
 
     def _compute(self, node: ir.Node) -> bool:
-        """Replace a node with known results by constants. Returns whether it did."""
+        """Replace a node with known results by constants. Returns whether it did. An Identity would store its constant twice."""
         wanted = [output for output in node.outputs if output.uses() or output.is_graph_output()]
-        if not wanted or not all(self._constants.is_constant(output) for output in wanted):
+        if node.op_type == "Identity" or not wanted or not all(self._constants.is_constant(output) for output in wanted):
             return False
         arrays = [self._constants.array(output) for output in wanted]
         read = sum(0 if value is None or (a := self._constants.array(value)) is None else a.nbytes for value in node.inputs)

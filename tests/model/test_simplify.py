@@ -368,3 +368,12 @@ def test_the_axes_of_an_output_stay_dropped() -> None:
     feeds = {"x": np.random.default_rng(0).standard_normal((2, 4, 6), np.float32)}
     for before, after in zip(run(proto, feeds), run(simplified(proto)[1], feeds), strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_a_weight_that_identities_share_is_stored_once() -> None:
+    model = parsed(
+        "a = Identity(w) b = Identity(w) p = Mul(x, a) y = Mul(p, b)", "float[N, 3] x", "float[N, 3] y", "float[3] w = {1, 2, 3}"
+    )
+    _, written = simplified(model)
+    assert [node.op_type for node in written.graph.node] == ["Mul", "Mul"]
+    assert [list(node.input) for node in written.graph.node] == [["x", "w"], ["p", "w"]]
