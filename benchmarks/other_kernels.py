@@ -27,8 +27,9 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
+from onnx_subgraph.verification.bounds import is_float
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.judge import Finding, compare, compare_all, flatten, is_float
+from onnx_subgraph.verification.judge import Finding, compare, compare_all, flatten
 from onnx_subgraph.verification.nearness import around, exactly
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, open_session, run

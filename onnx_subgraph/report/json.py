@@ -268,9 +268,7 @@ def _site(check: SiteCheck) -> Object:
 
 
 def _place(span: Span | None) -> Object | None:
-    if span is None:
-        return None
-    return {"file": span.file, "line": span.line, "column": span.column, "text": span.text.strip()}
+    return {"file": span.file, "line": span.line, "column": span.column, "text": span.text.strip()} if span is not None else None
 
 
 def _run(run: Run) -> Object:
@@ -285,6 +283,7 @@ def _run(run: Run) -> Object:
         "bound": _number(run.bound),
         "worst": [int(index) for index in run.worst],
         "problem": run.problem,
+        "jumps": run.jumps,
     }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from onnx_subgraph.verification.bounds import Bound
 from onnx_subgraph.verification.feeds import Feeds
-from onnx_subgraph.verification.judge import Bound
 from onnx_subgraph.verification.sessions import Outputs, Session
 from onnx_subgraph.verification.sizes import Sizes
 

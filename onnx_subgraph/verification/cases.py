@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.verification.bounds import NOTHING, Array, Bound, Noise, bound
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, Floats, draw_feeds, required_inputs, sizes_of
-from onnx_subgraph.verification.judge import NOTHING, Array, Bound, Noise, bound, flatten
+from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
@@ -234,9 +235,7 @@ class Drawing:
                 if name not in self.fed.random and is_too_wide(array, self._bound_of(name, array, noises[name])):
                     case.spoiled.add(name)
                     noises[name] = Noise()
-                    self._say(
-                        f"{name} is compared without optimisation only: onnxruntime's optimisation of the original changes it"
-                    )
+                    self._say(f"{name} is compared without optimisation only: onnxruntime's changes it in the original")
 
     def _bound(self, cases: Sequence[Case], noises: Sequence[Mapping[str, Noise]]) -> None:
         """Set the bounds of all cases from rtol and atol, or from the noise."""

@@ -19,7 +19,8 @@ from onnx import helper, numpy_helper
 from onnx_subgraph.matching.view import ROUNDED, TOLERANCE
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.verification.accuracy import EPSILON, LEAST, Accuracy, accuracy, has_float_attribute, largest
-from onnx_subgraph.verification.judge import Noise, bound, compare
+from onnx_subgraph.verification.bounds import Noise, bound
+from onnx_subgraph.verification.judge import compare
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, open_session, run
 from onnx_subgraph.verification.systematic import (

@@ -18,7 +18,7 @@ from onnx_subgraph.model.files import serialized, size_on_disk
 from onnx_subgraph.model.inside import ModelFile
 from onnx_subgraph.model.protobuf import tensors
 from onnx_subgraph.model.weights import is_linked
-from onnx_subgraph.verification.judge import Array
+from onnx_subgraph.verification.bounds import Array
 from onnx_subgraph.verification.sessions import Failure, Session, open_session
 
 LARGE = 1 << 20

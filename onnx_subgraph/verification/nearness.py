@@ -18,8 +18,9 @@ from onnx.inliner import inline_local_functions
 
 from onnx_subgraph.model.texts import make_readable
 from onnx_subgraph.verification.accuracy import SLACK
+from onnx_subgraph.verification.bounds import AGGREGATE, Array, Bound, Noise, bound, is_float
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.judge import AGGREGATE, Array, Bound, Finding, Noise, bound, compare, flatten, is_float
+from onnx_subgraph.verification.judge import Finding, compare, flatten
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 

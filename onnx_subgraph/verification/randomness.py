@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.operators.randomness import RANDOM
-from onnx_subgraph.verification.judge import Array, is_float
+from onnx_subgraph.verification.bounds import Array, is_float
 from onnx_subgraph.verification.ranges import constant
 from onnx_subgraph.verification.sessions import Outputs
 

@@ -11,8 +11,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from onnx_subgraph.verification.bounds import Array, Bound, is_float
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.judge import Array, Bound, flatten, is_float
+from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.verdict import Showing
 
 WIDE = 0.1

@@ -61,6 +61,7 @@ class Outcome:
             found.worst,
             found.problem,
             found.overflows,
+            found.jumps,
         )
 
 

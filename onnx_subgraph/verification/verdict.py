@@ -14,11 +14,12 @@ class Run:
     provider: the execution provider. optimised: whether the candidate's session had graph optimisation on.
     sizes: symbolic dimension → size of this run. seed: of its feeds, None for the user's own. output: its name.
     error: the largest absolute difference over the finite elements (in the output's own unit).
-    bound: the largest difference allowed at that element: floor + measured noise (see `judge`).
+    bound: the largest difference allowed at that element: floor + measured noise (see `bounds`).
     worst: the index of the element with the largest ratio of difference to bound.
     problem: another defect than the size of the error (another shape, another dtype, non-finite where the reference is finite,
     the session's error message), or "".
     overflows: the number of elements where the reference is NaN or infinite and the candidate finite, if nothing else is wrong.
+    jumps: the number of elements that may differ by more, because as many of the reference jump when its roundings change.
     """
 
     provider: str
@@ -31,6 +32,7 @@ class Run:
     worst: tuple[int, ...]
     problem: str = ""
     overflows: int = 0
+    jumps: int = 0
 
     @property
     def equal(self) -> bool:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_subgraph.verification import judge
-from onnx_subgraph.verification.judge import Bound, Noise, bound, compare, compare_all
+from onnx_subgraph.verification.bounds import Bound, Noise, bound
+from onnx_subgraph.verification.judge import compare, compare_all
 
 DTYPES = [np.float32, np.float16, np.float64, ml_dtypes.bfloat16]
 
@@ -72,6 +73,31 @@ def test_a_chaotic_output_may_exchange_its_values_and_nothing_else(seed: int) ->
     allowed = bound(r, noise)
     assert compare(r, rng.permutation(r), allowed).equal
     assert not compare(r, r + 101.0, allowed).equal
+
+
+def exchanged(rows: np.ndarray, pairs: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows with a few neighbours exchanged, and every element moved by a rounding."""
+    order = np.arange(len(rows))
+    for first in 2 * rng.choice(len(rows) // 2, pairs, replace=False):
+        order[[first, first + 1]] = order[[first + 1, first]]
+    return rows[order] * (1 + 1e-7 * rng.standard_normal(rows.shape))
+
+
+@given(seed=st.integers(0, 999))
+def test_rows_that_a_detector_selects_may_change_places_as_often_as_the_noise_exchanges_them(seed: int) -> None:
+    """Scores that are nearly equal: the noise exchanges three pairs of 300 rows, and a candidate may exchange six others."""
+    rng = np.random.default_rng(seed)
+    r, noise = rng.standard_normal((300, 6)), Noise()
+    for _ in range(4):
+        noise.add(r, exchanged(r, 3, rng))
+    allowed = bound(r, noise)
+    found = compare(r, exchanged(r, 6, rng), allowed)
+    assert found.equal and found.jumps == 6 * 2 * 6
+    assert not compare(r, exchanged(r, 7, rng), allowed).equal
+    assert not compare(r, r * (1 + 3e-5), allowed).equal, "what does not jump is held to the small noise of the others"
+    beyond = exchanged(r, 3, rng)
+    beyond[0] += np.ptp(r) * 1.1
+    assert not compare(r, beyond, allowed).equal, "what jumps stays in the range of the output"
 
 
 @given(seed=st.integers(0, 999), share=st.floats(1e-3, 1e3))

@@ -11,8 +11,8 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.model.files import load
+from onnx_subgraph.verification.bounds import Bound
 from onnx_subgraph.verification.cases import Case
-from onnx_subgraph.verification.judge import Bound
 from onnx_subgraph.verification.nearness import Evaluate, exactly, nearness
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, Session

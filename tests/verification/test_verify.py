@@ -13,9 +13,10 @@ import pytest
 
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.verification import trial
+from onnx_subgraph.verification.bounds import bound
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import WIDE
-from onnx_subgraph.verification.judge import bound, compare
+from onnx_subgraph.verification.judge import compare
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, open_session, run
 from onnx_subgraph.verification.trial import CPU
@@ -571,3 +572,20 @@ def test_what_optimisation_spoils_is_still_compared_with_our_kernels() -> None:
     assert not trial.Outcome(CPU, True, case, other).runs()
     assert not trial.Outcome(CPU, False, case, other).runs()[0].equal
     assert not trial.Outcome("kernels", True, case, other, also=True).runs()[0].equal
+
+
+DETECTOR = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2000, 8] x) => (float[2000, 8] y) <
+  float[8, 1] w = {{{w}, -0.3, 0.2, 0.5, -0.1, 0.4, -0.2, -0.6}}, float far = {{30}}, int64[1] all = {{2000}}
+> {{ h = Tanh(x) {scores} f = Reshape(p, all) t, i = TopK(f, all) y = Gather(h, i) }}"""
+COARSE = "z = Add(h, far) p = MatMul(z, w)"
+
+
+@pytest.mark.parametrize(("scores", "w", "verdict"), [("p = MatMul(h, w)", 0.1, "equivalent"), (COARSE, 0.11, "different")])
+def test_a_detector_may_exchange_rows_with_nearly_equal_scores(scores: str, w: float, verdict: str, tmp_path: Path) -> None:
+    """The original rounds its scores to 2e-6, and orders 2,000 rows by them. Other weights exchange nearly all rows."""
+    onnx.save(onnx.parser.parse_model(DETECTOR.format(scores=COARSE, w=0.1)), tmp_path / "original.onnx")
+    onnx.save(onnx.parser.parse_model(DETECTOR.format(scores=scores, w=w)), tmp_path / "other.onnx")
+    found = verify(tmp_path / "original.onnx", tmp_path / "other.onnx")
+    assert found.verdict == verdict and not any(showing.blind for showing in found.showings)
+    assert any(run.jumps for run in found.runs) is (verdict == "equivalent")

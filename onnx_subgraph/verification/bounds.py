@@ -1,0 +1,188 @@
+"""The bound of each output: how far the outputs of a model may differ, from how far they move when its roundings change.
+
+For an output r of the reference, with noise draws n_k = |r_k - r| (k = 1…K, see `noise`), element i may differ by
+
+    bound_i = ELEMENT * (max_k n_ik + rms(n)) + FLOOR * eps(dtype) * (|r_i| + rms(r))
+
+and the root mean square of all its differences may be at most
+
+    AGGREGATE * rms(n) + FLOOR * eps(dtype) * rms(r).
+
+with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. The first bound catches a large error in few elements. The second
+catches a small error in all elements: a mean of many differences is known more precisely than a single one, so its bound can be
+several times tighter. Where the reference is NaN or infinite the candidate must be the same. The exception is an element where a
+noise draw gave a finite number: the original itself is unstable there, so it is not compared. Outputs of integers, booleans or
+strings must be equal; but where noise itself flips elements (ties of an argmax), a small multiple of that fraction may flip.
+
+A detector selects rows by their scores, and a rounding exchanges rows with nearly equal scores. So a few elements of a draw may
+jump: at most `MOST_JUMPS` of them, each by `JUMP` times more than nearly all others move. They do not count in n. As many
+elements of a candidate, times `FLIPS`, may differ within the range of r. The root mean square is that of the others.
+
+If the allowed root mean square reaches the standard deviation of r itself, the network is chaotic: a rounding may exchange any
+two of its values. A few draws do not show how far each element goes, so differences up to max r - min r are allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+ELEMENT = 8.0
+"""The allowed difference of an element, in units of its largest noise plus the typical noise of its output."""
+AGGREGATE = 3.0
+"""The allowed root mean square of the differences, in units of the noise's."""
+FLOOR = 4.0
+"""Units in the last place that any fused kernel may differ, even without noise: exp, tanh and erf are approximated that well."""
+NARROW_FLOOR = 1.0
+"""The same for dtypes of 16 bits and fewer: their kernels compute in float32 and round once."""
+FLIPS = 2.0
+"""The allowed fraction of flipped integers, or of elements that jump, in units of the largest fraction that noise flipped."""
+JUMP = 100.0
+"""How much further than the others an element moves that jumps."""
+MOST_JUMPS = 0.05
+"""The largest fraction of elements that jump in one draw; if more move far, the noise is large."""
+
+
+@dataclass(slots=True)
+class Noise:
+    """How K draws of noise changed one float output: the sum of squares and, for each element, the largest difference.
+
+    flips: the largest fraction of elements that one draw changed, if the output is not of floats, or that jumped, if it is; those
+    do not count otherwise. unsteady: where the reference is NaN or infinite, but a draw gave a finite number; None if nowhere.
+    """
+
+    largest: Array | None = None
+    unsteady: Array | None = None
+    squares: float = 0.0
+    count: int = 0
+    flips: float = 0.0
+
+    def add(self, reference: Array, other: Array) -> None:
+        """Add one draw: the same output without noise and with noise inside the model."""
+        if reference.shape != other.shape or reference.size == 0:
+            return  # the shape depends on the data and changed: elements can't be compared
+        if not is_float(reference):
+            self.flips = max(self.flips, float(np.mean(reference != other)))
+            return
+        difference = difference_of(reference, other)
+        finite = np.isfinite(difference)
+        difference = np.where(finite, difference, 0.0)
+        numbers = ~np.isfinite(reference) & np.isfinite(other)
+        if numbers.any():
+            self.unsteady = numbers if self.unsteady is None else self.unsteady | numbers
+        jumped = difference > JUMP * (np.quantile(difference, 1.0 - MOST_JUMPS) + _floor(reference))
+        self.flips = max(self.flips, float(np.mean(jumped)))
+        difference = np.where(jumped, 0.0, difference)
+        self.largest = difference if self.largest is None else np.maximum(self.largest, difference)
+        self.squares += float(np.sum(difference**2))
+        self.count += int((finite & ~jumped).sum())
+
+    def among(self, draws: int) -> Noise:
+        """The noise if this one were among so many draws, and the others moved nothing."""
+        return replace(self, count=self.count * draws)
+
+    @property
+    def rms(self) -> float:
+        """Root mean square over all elements and draws; 0 without draws."""
+        return float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The largest difference allowed.
+
+    element: for each element (float64, the output's shape); for integers a scalar, the allowed fraction of different elements.
+    aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
+    free: elements that may have any value; None if there are none. jumps: the fraction of elements that may differ by `furthest`.
+    """
+
+    element: Array
+    aggregate: float = np.inf
+    free: Array | None = None
+    jumps: float = 0.0
+    furthest: float = 0.0
+
+    def times(self, factor: float) -> Bound:
+        """The bound for a candidate whose roundings are larger by `factor`; bounds of discrete outputs are not scaled."""
+        if np.isinf(self.aggregate):
+            return self
+        return replace(self, element=self.element * factor, aggregate=self.aggregate * factor)
+
+
+NOTHING = Noise()
+
+
+def is_float(array: Array) -> bool:
+    """Whether the array holds real or complex floating-point numbers, including ml_dtypes' bfloat16 and float8."""
+    return array.dtype.kind in "fc" or array.dtype.name.startswith(("bfloat16", "float8"))
+
+
+def epsilon(array: Array) -> float:
+    """The relative spacing of the array's dtype: 2^-23 for float32, 2^-10 for float16, 2^-7 for bfloat16."""
+    if array.dtype.kind in "fc":
+        return float(np.finfo(array.dtype).eps)
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def bound(
+    reference: Array,
+    noise: Noise = NOTHING,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    fix_overflows: bool = False,
+) -> Bound:
+    """The bound for one output, from its noise; with rtol or atol it is just atol + rtol * |reference|.
+
+    fix_overflows: the candidate may have any value where the reference is NaN or infinite.
+    """
+    if not is_float(reference):
+        return Bound(np.asarray(min(1.0, FLIPS * noise.flips)))
+    free = ~np.isfinite(reference) if fix_overflows else noise.unsteady
+    numbers = wide(reference)
+    finite = np.isfinite(numbers)
+    magnitude = np.where(finite, np.abs(numbers), 0.0)
+    if rtol is not None or atol is not None:
+        return Bound(np.asarray((atol or 0.0) + (rtol or 0.0) * magnitude), free=free)
+    local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else 0.0
+    element = np.asarray(ELEMENT * (local + noise.rms) + _floor(reference))
+    aggregate = AGGREGATE * noise.rms + _unit(reference) * _scale(magnitude)
+    values = numbers[finite].view(np.float64)  # of complex numbers, both parts
+    furthest = float(np.ptp(values)) if values.size else 0.0
+    if noise.rms and aggregate >= np.std(values):
+        element, aggregate = np.maximum(element, furthest), max(aggregate, furthest)
+    return Bound(element, aggregate, free, min(1.0, FLIPS * noise.flips), furthest)
+
+
+def _floor(reference: Array) -> Array:
+    """The difference of each element that any fused kernel may have."""
+    magnitude = np.abs(wide(reference))
+    magnitude = np.where(np.isfinite(magnitude), magnitude, 0.0)
+    return np.asarray(_unit(reference) * (magnitude + _scale(magnitude)))
+
+
+def _unit(reference: Array) -> float:
+    return (FLOOR if reference.dtype.itemsize > 2 else NARROW_FLOOR) * epsilon(reference)
+
+
+def _scale(magnitude: Array) -> float:
+    """The root mean square of an output."""
+    return float(np.sqrt(np.mean(magnitude**2))) if magnitude.size else 0.0
+
+
+def wide(array: Array) -> Array:
+    """The array in float64, if it is not of complex numbers."""
+    return array if array.dtype.kind == "c" else array.astype(np.float64)
+
+
+def difference_of(reference: Array, other: Array) -> Array:
+    """The absolute difference of each element, in float64."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.abs(wide(other) - wide(reference)), np.float64)
