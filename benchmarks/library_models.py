@@ -121,12 +121,11 @@ def exported(task: Task) -> dict[str, np.ndarray]:
     """Write the model of a network, if it is not there, and run it. Returns feeds for it."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    inputs = NETWORKS[task.name][1]
     if not task.model.exists():
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
             _export(task)
     session = open_session(task.model, 1)
-    feeds = {value.name: _drawn(given) for value, given in zip(session.get_inputs(), inputs, strict=True)}
+    feeds = {value.name: drawn for value, drawn in zip(session.get_inputs(), _values(task), strict=True)}
     session.run(None, feeds)
     return feeds
 
@@ -135,8 +134,7 @@ def _export(task: Task) -> None:
     import torch
 
     torch.manual_seed(0)
-    part, inputs = NETWORKS[task.name]
-    network = _made(part).eval()
+    network = _made(NETWORKS[task.name][0]).eval()
     for parameter in network.parameters():
         if not parameter.any():  # gates and last layers begin with zeros, which would hide what is in front of them
             parameter.data.normal_(0, 0.1)
@@ -146,12 +144,10 @@ def _export(task: Task) -> None:
             module.running_var.uniform_(0.5, 1.5)
         if hasattr(module, "export"):  # a head of ultralytics
             module.export, module.format = True, "onnx"
-    values: tuple[Any, ...] = tuple(torch.from_numpy(_drawn(given)) for given in inputs)
-    if task.name in LISTS:
-        values = ([value[0] for value in values],)
+    values = [torch.from_numpy(drawn) for drawn in _values(task)]
     known: dict[str, Any] = {"opset_version": EXPORTERS[task.exporter]}
     known |= {"dynamo": False} if task.exporter == "TorchScript" else {"dynamo": True, "external_data": False, "verbose": False}
-    torch.onnx.export(network, values, str(task.model), **known)
+    torch.onnx.export(network, (values,) if task.name in LISTS else tuple(values), str(task.model), **known)
 
 
 def _made(part: Part) -> torch.nn.Module:
@@ -160,6 +156,12 @@ def _made(part: Part) -> torch.nn.Module:
     settings = {key: _made(value) if isinstance(value, Part) else value for key, value in part.settings.items()}
     made: torch.nn.Module = getattr(import_module(module), name)(**settings)
     return made
+
+
+def _values(task: Task) -> list[np.ndarray]:
+    """A value for each input; networks that take a list take images without a batch."""
+    values = map(_drawn, NETWORKS[task.name][1])
+    return [value[0] for value in values] if task.name in LISTS else list(values)
 
 
 def _drawn(given: tuple[int, ...] | str) -> np.ndarray:

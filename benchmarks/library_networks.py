@@ -100,13 +100,12 @@ MEDICAL: Mapping[str, tuple[Mapping[str, Any], Inputs]] = {
 
 DECODERS = ("Unet", "FPN", "DeepLabV3Plus", "Linknet", "MAnet", "PAN", "Segformer")
 """Decoders of segmentation-models-pytorch, behind a ResNet 18."""
-DETECTORS = ("yolov5n", "yolov8n", "yolov9t", "yolov10n", "yolo11n", "yolo12n")
+DETECTORS = ("yolov5n", "yolov8n", "yolov9t", "yolov10n", "yolo11n", "yolo12n", "rtdetr-l")
 """Configurations of ultralytics."""
 VISION_MODELS: Mapping[str, Inputs] = {
     "convnext_tiny": WHOLE,
     "efficientnet_v2_s": WHOLE,
     "lraspp_mobilenet_v3_large": LARGE,
-    "mvit_v2_s": ((1, 3, 16, 224, 224),),
     "raft_small": (*LARGE, *LARGE),
     "shufflenet_v2_x1_0": WHOLE,
     "ssdlite320_mobilenet_v3_large": LARGE,
@@ -130,7 +129,8 @@ def _all() -> Iterator[tuple[str, tuple[Part, Inputs]]]:
         settings = {"encoder_name": "resnet18", "encoder_weights": None, "classes": 2}
         yield f"segmentation-models: {name}", (Part(f"segmentation_models_pytorch.{name}", settings), LARGE)
     for name in DETECTORS:
-        yield f"ultralytics: {name}", (Part("ultralytics.nn.tasks.DetectionModel", {"cfg": f"{name}.yaml"}), LARGE)
+        kind = "RTDETRDetectionModel" if name.startswith("rtdetr") else "DetectionModel"
+        yield f"ultralytics: {name}", (Part(f"ultralytics.nn.tasks.{kind}", {"cfg": f"{name}.yaml"}), LARGE)
     for name, inputs in VISION_MODELS.items():
         settings = {"name": name, "weights": None, **({"weights_backbone": None} if inputs is LARGE else {})}
         yield f"torchvision: {name}", (Part("torchvision.models.get_model", settings), inputs)
