@@ -54,10 +54,11 @@ PACKAGES = ("vit-pytorch", "x-transformers", "monai", "segmentation-models-pytor
 HEAD = """\
 # Networks of six libraries
 
-Made by `python benchmarks/library_models.py --write` with {packages},
-torch {torch} and onnxruntime {onnxruntime}, on an {processor}. Each network has
-random weights and fixed sizes. torch's exporters wrote it: TorchScript at opset 17, dynamo at opset 18. *time* is that of
-the fused model as a share of the original's: the median, with the least and most of parts of the runs, on one thread.
+Made by `python benchmarks/library_models.py --write` with
+{packages},
+torch {torch} and onnxruntime {onnxruntime}, on an {processor}. Each network has random
+weights and fixed sizes. torch's exporters wrote it: TorchScript at opset 17, dynamo at opset 18. *time* is that of the
+fused model as a share of the original's: the median, with the least and most of parts of the runs, on one thread.
 *undone*: fusions that verification could not show to be right.
 
 **{equivalent} of {graphs} graphs are equivalent. {before:,} nodes became {after:,}. The median of the times is {typical:.2f};
@@ -179,7 +180,7 @@ def head(measured: Sequence[Row]) -> str:
     times = _times(good)
     return HEAD.format(
         processor=processor(),
-        packages=", ".join(f"{name} {version(name).partition('+')[0]}" for name in PACKAGES),
+        packages=",\n".join(", ".join(map(_package, some)) for some in (PACKAGES[:3], PACKAGES[3:])),
         libraries="\n".join(_library(name, list(rows)) for name, rows in groupby(good, lambda row: row.library)),
         equivalent=sum(row.verdict == "equivalent" for row in good),
         graphs=len(good),
@@ -189,6 +190,10 @@ def head(measured: Sequence[Row]) -> str:
         slower=sum(time > 1.02 for time in times),
         **{name: version(name).partition("+")[0] for name in ("torch", "onnxruntime")},
     )
+
+
+def _package(name: str) -> str:
+    return f"{name} {version(name).partition('+')[0]}"
 
 
 def _library(name: str, rows: Sequence[Row]) -> str:
