@@ -25,9 +25,16 @@ def as_reshape(node: ir.Node, opset: int) -> list[ir.Node]:
     source, order, result = node.inputs[0], node.attributes.get("perm"), node.outputs[0]
     if source is None or source.shape is None or order is None or order.is_ref():
         return []
-    moved = [axis for axis in order.as_ints() if source.shape[axis] != 1]
-    numbers = target(source.shape, result.shape) if moved == sorted(moved) else None
-    if numbers is None:
+    axes = order.as_ints()
+    moved = [axis for axis in axes if source.shape[axis] != 1]
+    sizes = [source.shape[axis] for axis in axes]
+    if moved != sorted(moved) or 0 in sizes:
+        return []
+    numbers = [
+        size if isinstance(size, int) else 0 if at == axis else -1
+        for at, (axis, size) in enumerate(zip(axes, sizes, strict=True))
+    ]
+    if numbers.count(-1) > 1 or (-1 in numbers and 0 in numbers):
         return []
     made = constant(np.array(numbers, np.int64), f"{result.name}__shape")
     return [made, ir.Node("", "Reshape", [source, made.outputs[0]], name=f"{node.name or result.name}_reshaped")]
