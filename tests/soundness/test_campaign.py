@@ -141,7 +141,7 @@ def test_a_tool_with_a_wrong_judgement_is_detected(
 
 
 ZEROS = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 4] x) => (float[4, 4] y)
-{ d = Sub (x, x)  n = ReduceL2 <axes = [-1]> (d)  y = Div (d, n) }"""
+{ d = Sub (x, x)  n = ReduceL2 <axes = [0]> (d)  y = Div (d, n) }"""
 
 
 def test_a_rewrite_that_is_a_number_where_the_original_is_none_is_no_finding() -> None:
