@@ -1,7 +1,7 @@
 """Exports networks of several libraries by both exporters of torch, fuses and times them. Writes `library_models.md`.
 
     pip install vit-pytorch x-transformers monai segmentation-models-pytorch ultralytics torch torchvision onnxscript
-    python benchmarks/library_models.py [--only 'monai*'] [--models DIR] [--budget 1] [--jobs 1] [--write]
+    python benchmarks/library_models.py [--only 'MONAI*'] [--models DIR] [--budget 2] [--jobs 1] [--write]
 
 Most of these libraries write attention and norms by hand, each in its own way. The networks have random weights and fixed sizes.
 `fuse` runs with its defaults, including verification, on the unchanged exports. Times are processor time on one thread, the
@@ -212,7 +212,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", default="*", metavar="GLOB", help="the networks")
     arguments.add_argument("--models", type=Path, metavar="DIR", help="a folder that keeps the exported models")
-    arguments.add_argument("--budget", type=float, default=1.0, metavar="SECONDS", help="of timing, for one network (1)")
+    arguments.add_argument("--budget", type=float, default=2.0, metavar="SECONDS", help="of timing, for one network (2)")
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument("--write", action="store_true", help="write library_models.md")
     given = arguments.parse_args()
