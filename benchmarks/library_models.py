@@ -10,12 +10,9 @@ original and the fused model in turn.
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
 import logging
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -25,21 +22,17 @@ from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import workers
+from exported_models import Task, command_line, export_options, fused_and_timed, rows
 from library_networks import LISTS, NETWORKS, Part
 from rows import tell
-from taking_turns import Ratio, open_session, ratio, seconds_of_runs
-from timm_models import EXPORTERS, Task
+from taking_turns import Ratio, open_session
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from onnx_subgraph.language.library import load_patterns  # noqa: E402
-from onnx_subgraph.options import Options  # noqa: E402
-from onnx_subgraph.pipeline import fuse  # noqa: E402
 from onnx_subgraph.timing.tuning import processor  # noqa: E402
 
 if TYPE_CHECKING:
@@ -105,17 +98,10 @@ def measure(task: Task) -> Row:
         feeds = exported(task)
     except Exception:  # of torch's exporter, or of onnxruntime, which refuses some of its models
         return Row(task, verdict=NONE)
-    with tempfile.TemporaryDirectory() as folder:
-        fused = Path(folder, "fused.onnx")
-        result = fuse(task.model, fused, load_patterns(), Options())
-        assert result.verdict is not None
-        counts = (result.nodes_before, result.nodes_after, len(result.rewrites), len(result.undone))
-        time = None
-        if fused.exists():
-            sessions = {"original": open_session(task.model, 1), "fused": open_session(fused, 1)}
-            times = seconds_of_runs(sessions, feeds, task.budget, 1)
-            time = ratio(times["fused"], times["original"])
-        return Row(task, *counts, result.verdict.verdict, time)
+    result, time = fused_and_timed(task, feeds)
+    assert result.verdict is not None
+    counts = (result.nodes_before, result.nodes_after, len(result.rewrites), len(result.undone))
+    return Row(task, *counts, result.verdict.verdict, time)
 
 
 def exported(task: Task) -> dict[str, np.ndarray]:
@@ -146,9 +132,8 @@ def _export(task: Task) -> None:
         if hasattr(module, "export"):  # a head of ultralytics
             module.export, module.format = True, "onnx"
     values = [torch.from_numpy(drawn) for drawn in _values(task)]
-    known: dict[str, Any] = {"opset_version": EXPORTERS[task.exporter]}
-    known |= {"dynamo": False} if task.exporter == "TorchScript" else {"dynamo": True, "external_data": False, "verbose": False}
-    torch.onnx.export(network, (values,) if task.name in LISTS else tuple(values), str(task.model), **known)
+    given = (values,) if task.name in LISTS else tuple(values)
+    torch.onnx.export(network, given, str(task.model), **export_options(task.exporter))
 
 
 def _made(part: Part) -> torch.nn.Module:
@@ -209,26 +194,8 @@ def _times(rows: Sequence[Row]) -> list[float]:
 
 def main() -> int:
     """Export, fuse and time; return 1 if `fuse` fails or a model is not equivalent."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--only", default="*", metavar="GLOB", help="the networks")
-    arguments.add_argument("--models", type=Path, metavar="DIR", help="a folder that keeps the exported models")
-    arguments.add_argument("--budget", type=float, default=2.0, metavar="SECONDS", help="of timing, for one network (2)")
-    arguments.add_argument("--jobs", type=int, default=1)
-    arguments.add_argument("--write", action="store_true", help="write library_models.md")
-    given = arguments.parse_args()
-    measured: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
-        models = given.models or Path(folder)
-        models.mkdir(parents=True, exist_ok=True)
-        tasks = [
-            Task(name, exporter, models / f"{name.replace(': ', '.')}.{exporter}.onnx", given.budget)
-            for name in fnmatch.filter(NETWORKS, given.only)
-            for exporter in EXPORTERS
-        ]
-        for outcome in workers.run(measure, tasks, jobs=given.jobs, limit=LIMIT):
-            failure = outcome.failure.strip().splitlines()
-            measured.append(outcome.result or Row(outcome.task, verdict=f"failed: {failure[-1][:160]}"))
-            print(measured[-1], flush=True)
+    given = command_line(__doc__, "library_models.md", 2.0)
+    measured = rows(given, NETWORKS, measure, lambda task, why: Row(task, verdict=why), LIMIT)
     tell(head(measured), map(str, measured), HERE / "library_models.md" if given.write else None)
     return int(any(row.verdict not in ("equivalent", NONE) for row in measured))
 

@@ -23,23 +23,18 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import workers
+from exported_models import EXPORTERS, Task, export_options, fused_and_timed
 from rows import kept_row, tell
-from taking_turns import Ratio, open_session, ratio, seconds_of_runs
+from taking_turns import Ratio
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from onnx_subgraph.language.library import load_patterns  # noqa: E402
-from onnx_subgraph.options import Options  # noqa: E402
-from onnx_subgraph.pipeline import fuse  # noqa: E402
 from onnx_subgraph.timing.tuning import processor  # noqa: E402
 
-EXPORTERS = {"TorchScript": 17, "dynamo": 18}
-"""torch's exporters and their opsets."""
 LIMIT = 600.0
 """Seconds for one network, everything included."""
 NAMES = (
@@ -76,16 +71,6 @@ above 1.02: {slower}. {branched}**
 
 
 @dataclass(frozen=True)
-class Task:
-    """One network through one exporter. model: the file that it becomes. budget: seconds of timing."""
-
-    name: str
-    exporter: str
-    model: Path
-    budget: float
-
-
-@dataclass(frozen=True)
 class Row:
     """What became of a network. ratios: "fused" → its time by that of the original."""
 
@@ -106,24 +91,10 @@ class Row:
 def measure(task: Task) -> Row:
     """Export, fuse and time one network."""
     shape = _exported(task)
-    with tempfile.TemporaryDirectory() as folder:
-        fused = Path(folder, task.model.name)
-        result = fuse(task.model, fused, load_patterns(), Options())
-        assert result.verdict is not None
-        row = Row(
-            task.name,
-            result.nodes_before,
-            result.nodes_after,
-            len(result.rewrites),
-            len(result.undone),
-            result.verdict.verdict,
-        )
-        if not fused.exists():
-            return row
-        feeds = {"image": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
-        sessions = {"original": open_session(task.model, 1), "fused": open_session(fused, 1)}
-        times = seconds_of_runs(sessions, feeds, task.budget, 1)
-        return Row(**{**asdict(row), "ratios": {"fused": ratio(times["fused"], times["original"])}})
+    result, time = fused_and_timed(task, {"image": np.random.default_rng(0).standard_normal(shape).astype(np.float32)})
+    assert result.verdict is not None
+    counts = (result.nodes_before, result.nodes_after, len(result.rewrites), len(result.undone))
+    return Row(task.name, *counts, result.verdict.verdict, {} if time is None else {"fused": time})
 
 
 def _exported(task: Task) -> tuple[int, ...]:
@@ -144,11 +115,11 @@ def _exported(task: Task) -> tuple[int, ...]:
             module.running_var.uniform_(0.5, 1.5)
             module.weight.data.uniform_(0.5, 1.5)
             module.bias.data.normal_(0, 0.1)
-    known: dict[str, Any] = {"opset_version": EXPORTERS[task.exporter], "input_names": ["image"], "output_names": ["result"]}
+    known = export_options(task.exporter) | {"input_names": ["image"], "output_names": ["result"]}
     if task.exporter == "TorchScript":
-        known |= {"dynamo": False, "dynamic_axes": {"image": {0: "batch"}}}
+        known["dynamic_axes"] = {"image": {0: "batch"}}
     else:
-        known |= {"dynamo": True, "external_data": False, "verbose": False, "dynamic_shapes": ({0: torch.export.Dim("batch")},)}
+        known["dynamic_shapes"] = ({0: torch.export.Dim("batch")},)
     images = torch.randn(2, *shape[1:])
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         torch.onnx.export(network, (images,), str(task.model), **known)
