@@ -50,7 +50,7 @@ def _candidates(matcher: Matcher, anchor: Anchor, root: Structure, wanted: Struc
     is_anchor, is_root = matcher.prefilter.question(wanted), matcher.prefilter.question(root)
     is_known = matcher.view.constants.is_known
     for node in anchored(matcher.view, anchor):
-        values = [v for v in node.outputs if is_anchor(v) and not is_known(v)]  # what is known is computed in advance
+        values = [v for v in node.outputs if is_anchor(v) and not is_known(v)]  # `simplify` stores what is known
         if values:
             yield Candidate(node, tuple(filter(is_root, roots_of(matcher, anchor, values))))
 

@@ -88,7 +88,7 @@ class Constants:
         return self._arrays[value]
 
     def is_known(self, value: ir.Value) -> bool:
-        """Whether the value is a constant that its node gives exactly, so that it can be stored in place of the node."""
+        """Whether the value is a constant that can be stored in place of its node: storing it changes no rounding."""
         node = value.producer()
         if node is None or not self.is_constant(value):
             return False

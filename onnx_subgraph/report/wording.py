@@ -192,10 +192,13 @@ def exceptions(verdict: Verdict) -> list[str]:
 def _remarks(verdict: Verdict) -> list[str]:
     blind = [f"{showing.output} ({showing.blind})" for showing in verdict.showings if showing.blind]
     lines = [f"counted for nothing: {_some(blind)}"] if blind and not verdict.blind else []
-    jumps = {run.output: max(r.jumps for r in verdict.runs if r.output == run.output) for run in verdict.runs if run.jumps}
+    jumps = Counter[str]()
+    for run in verdict.runs:
+        jumps[run.output] = max(run.jumps, jumps[run.output])
     lines += [
-        f"{count(number, 'element')} of {output} differed by more, as do those of the original when its roundings change"
+        f"{count(number, 'element')} of {output} jumped, as some of the original do when its roundings change"
         for output, number in jumps.items()
+        if number
     ]
     lines += [
         f"{one.output} is {one.kernels:.1e} of its largest element from float64; onnxruntime's own is {one.onnxruntime:.1e}"
