@@ -150,3 +150,22 @@ def test_other_imports_are_not_lazy(library: str) -> None:
     with late.late_imports():
         assert type(importlib.import_module("colorsys")).__name__ == "module"
     assert sys.meta_path == before
+
+
+HEAVY = ("onnx", "onnx_ir", "yaml", "sympy", "onnx_subgraph.language.library", "onnx_subgraph.engine.session")
+
+
+def test_a_session_from_the_cache_imports_nothing_heavy(tmp_path: Path) -> None:
+    """A program that starts with a full cache should start as quickly as with plain onnxruntime."""
+    code = (
+        "import sys, onnx_subgraph\n"
+        "made = onnx_subgraph.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])\n"
+        f"print(made.prepared.fusions, made.prepared.from_cache, [m for m in {HEAVY} if m in sys.modules])"
+    )
+    environment = {**os.environ, "ONNX_SUBGRAPH_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", code, str(save(GELU, tmp_path / "gelu.onnx"))]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, env=environment) for _ in range(2)
+    )
+    assert first.stdout.startswith("1 False"), first.stderr
+    assert second.stdout == "1 True []\n", second.stderr

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from onnx_subgraph.errors import ModelError
+from onnx_subgraph.late import late_imports
 
 PACKAGE = Path(__file__).parents[1]
 RACY_SECONDS = 2.0
@@ -138,12 +139,12 @@ def _version(distribution: str) -> str:
 
 
 def _locations(source: Path | bytes) -> list[str]:
-    import onnx
+    with late_imports():  # the first start of a program with a model; later ones know the digest
+        import onnx
 
-    from onnx_subgraph.model import stored
-    from onnx_subgraph.model.files import read
-    from onnx_subgraph.model.protobuf import tensors
-
+        from onnx_subgraph.model import stored
+        from onnx_subgraph.model.files import read
+        from onnx_subgraph.model.protobuf import tensors
     if isinstance(source, bytes):
         try:
             proto = onnx.ModelProto.FromString(source)

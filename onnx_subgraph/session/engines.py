@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx_subgraph.late import late_imports
 from onnx_subgraph.model.carried import carried_functions
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import several
@@ -20,10 +21,15 @@ COMPILED = "compiled"
 
 def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession | None:
     """The session of a prepared model's engines; None if it has none. Raises OnnxSubgraphError if a backend is missing."""
-    if prepared.path is None or not (prepared.engines or has_engines(prepared.path)):
+    if prepared.path is None or not holds_engines(prepared):
         return None
     compiled = None if prepared.temporary is not None else prepared.path.parent / COMPILED
     return open_engines(prepared.path, settings, compiled=compiled)
+
+
+def holds_engines(prepared: Prepared) -> bool:
+    """Whether a prepared model has engines: its own, or those that its source was written with."""
+    return prepared.path is not None and (prepared.engines > 0 or has_engines(prepared.path))
 
 
 def has_engines(path: Path) -> bool:
@@ -35,9 +41,9 @@ def open_engines(
     path: Path, settings: SessionSettings, weights: Path | None = None, compiled: Path | None = None
 ) -> EngineSession:
     """A session of engines that never waits for a backend: onnxruntime runs what is not compiled yet."""
-    from onnx_subgraph.engine.engine import EngineSettings
-    from onnx_subgraph.engine.session import EngineSession
-
+    with late_imports():
+        from onnx_subgraph.engine.engine import EngineSettings
+        from onnx_subgraph.engine.session import EngineSession
     engines = EngineSettings(
         isolated=settings.isolated, patience=0.0, deadline=settings.deadline, check=settings.check, folder=compiled
     )

@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import EngineError, SessionError
 from onnx_subgraph.session.commands import LOOK_SECONDS
+from onnx_subgraph.session.engines import holds_engines
 from onnx_subgraph.session.prepare import Prepared, prepare, specializing
 from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Signature
 from onnx_subgraph.session.settings import SessionSettings
+
+if TYPE_CHECKING:
+    from onnx_subgraph.engine.session import EngineSession
 
 WORKERS = threading.BoundedSemaphore(1)
 """The most preparations in the background at a time, over all sessions of the process."""
@@ -51,11 +54,11 @@ class Specialised:
         try:
             if prepared.path is None:
                 raise SessionError(prepared.reason)
-            session = self.open(prepared)
+            session, warms = self.open(prepared), holds_engines(prepared)
         finally:
             if prepared.temporary is not None:
                 shutil.rmtree(prepared.temporary, ignore_errors=True)
-        if isinstance(session, EngineSession):
+        if warms:
             session.warm(feeds)
         buffers = Buffers.bound(session, signature) if self.reuse and not prepared.engines else None
         needed = prepared.nbytes + (0 if buffers is None else buffers.nbytes)

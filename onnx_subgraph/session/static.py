@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.late import late_imports
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.session.inference import InferenceSession
 from onnx_subgraph.session.record import Limits
@@ -61,8 +62,8 @@ class StaticSession(InferenceSession):
         schedule = self._schedule(input_feed)
         if schedule.model is None or not schedule.model.exists():
             raise UsageError("the file of this schedule is gone", hint="use a cache, or `onnx-subgraph specialize`")
-        from onnx_subgraph.model.files import hand_on, load, save
-
+        with late_imports():
+            from onnx_subgraph.model.files import hand_on, load, save
         model, target = schedule.model, Path(path)
         if len(list(model.parent.glob(f"{model.name}*"))) == 1:
             hand_on(model, target)

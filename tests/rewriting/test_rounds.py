@@ -69,12 +69,28 @@ g (float[B, 2, 4, 8] q, float[B, 2, 8, 4] k, float[B, 2, 4, 8] v, bool[B, 1, 4, 
 }"""
 
 
-def test_a_late_pattern_takes_nothing_from_one_that_a_later_round_completes(tmp_path: Path) -> None:
-    """FusedMatMul would hide the scaled product from attention, which is found only after the mask was moved."""
-    onnx.save(onnx.parser.parse_model(MASKED), tmp_path / "model.onnx")
+VARIED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[B, 3, 4, 5] x) => (float[B, 3, 4, 5] y)
+<int64[1] axis = {1}, int64[4] kept = {0, 1, 4, 5}, float least = {0.00001},
+ float[1, 3, 1, 1] w = {2, 3, 4}, float[1, 3, 1, 1] b = {1, 0, 2}> {
+  m = ReduceMean(x, axis) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<keepdims = 0>(q, axis) r = Reshape(v, kept)
+  e = Add(r, least) s = Sqrt(e) n = Div(d, s) p = Mul(n, w) y = Add(p, b)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "patterns"),
+    [(MASKED, ["softmax-mask", "multi-head-attention"]), (VARIED, ["layer-normalization-channels"])],
+    ids=["a scaled product of attention", "scale and shift of a norm whose variance has no axis of channels"],
+)
+def test_a_late_pattern_takes_nothing_from_one_that_a_later_round_completes(
+    text: str, patterns: list[str], tmp_path: Path
+) -> None:
+    """fused-matmul would hide the scaled product, and channel-affine scale and shift, before the larger pattern is found."""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     found = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", LIBRARY, Options())
     assert found.verdict.verdict == "equivalent"
-    assert [rewrite.pattern for rewrite in found.rewrites] == ["softmax-mask", "multi-head-attention"]
+    assert [rewrite.pattern for rewrite in found.rewrites] == patterns
 
 
 def test_a_late_pattern_is_found_where_nothing_else_is(tmp_path: Path) -> None:
