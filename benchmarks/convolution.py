@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from latency import Task, feeds_of
+from tasks import Task, feeds_of
 
 from kernels import peaks, processor
 from onnx_subgraph import Options, fuse, kernels, load_patterns

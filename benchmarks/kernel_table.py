@@ -1,6 +1,7 @@
 """Writes `onnx_subgraph/operators/kernels.json`: for which float types an execution provider has kernels of an operator.
 
-    python benchmarks/kernel_table.py [EP | OperatorKernels.md VERSION]
+    python benchmarks/kernel_table.py [EP]
+    python benchmarks/kernel_table.py --page OperatorKernels.md --version VERSION
 
 The table of a provider is read from the installed onnxruntime. By default it is that of the CPU, in the plain wheel. CUDA needs
 the wheel onnxruntime-gpu, a GPU, and the libraries of TensorRT: onnxruntime asks all of its providers. DirectML's table comes
@@ -10,9 +11,9 @@ The other tables, and the limits of all, stay as they are.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,20 @@ Kernels = dict[str, dict[str, list[list[Any]]]]
 """Domain → operator → [first version, last version or null, the letters of its floating types], for each kernel."""
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Writes the table."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("provider", nargs="?", default=CPU, metavar="EP", choices=onnxruntime.get_all_providers())
+    arguments.add_argument("--page", type=Path, help="onnxruntime's list of kernels, in place of the installed onnxruntime")
+    arguments.add_argument("--version", help="the version of onnxruntime that the page describes")
+    given = arguments.parse_args()
+    if (given.page is None) != (given.version is None):
+        arguments.error("--page and --version belong together")
     table: dict[str, Any] = json.loads(TARGET.read_text(encoding="utf-8")) if TARGET.exists() else {}
-    if len(arguments) == 2:
-        page, version = arguments
-        put(table, FROM_PAGE, version, read(Path(page).read_text(encoding="utf-8"))[FROM_PAGE])
+    if given.page is not None:
+        put(table, FROM_PAGE, given.version, read(given.page.read_text(encoding="utf-8"))[FROM_PAGE])
     else:
-        provider = arguments[0] if arguments else CPU
-        put(table, provider, onnxruntime.__version__, registered(provider))
+        put(table, given.provider, onnxruntime.__version__, registered(given.provider))
     TARGET.write_text(written(table), encoding="utf-8")
     for provider, entry in table.items():
         count = sum(len(operators) for operators in entry["kernels"].values())
@@ -111,4 +117,4 @@ def written(table: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

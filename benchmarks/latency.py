@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import fnmatch
 import json
 import logging
 import math
@@ -25,7 +24,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,45 +34,18 @@ import onnxruntime
 import workers
 from latency_page import Row, page, told
 from products import seconds_of_products
-from scripts import load_script
 from taking_turns import CPU, open_session, ratio, seconds_of_runs
+from tasks import Task, feeds_of, runnable, tasks
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.cli.options import input_shape  # noqa: E402
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
-from onnx_subgraph.model.files import load  # noqa: E402
 from onnx_subgraph.options import Options  # noqa: E402
 from onnx_subgraph.pipeline import fuse  # noqa: E402
-from onnx_subgraph.verification.feeds import draw_feeds, required_inputs  # noqa: E402
-from onnx_subgraph.verification.sizes import assignments  # noqa: E402
 
 CORES = len(os.sched_getaffinity(0))
-
-
-@dataclass(frozen=True)
-class Task:
-    """One model. entry: its entry in the corpus, with sizes and options of the transformers optimizer. budget: seconds of timing.
-
-    made: a folder that keeps the fused models. dims: symbolic dimension → size, in place of the corpus's.
-    """
-
-    name: str
-    model: Path
-    budget: float
-    threads: int
-    entry: Mapping[str, Any] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    corpus: Path | None = None
-    made: Path | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
-    provider: str = CPU
-
-    @property
-    def kept(self) -> str:
-        """The name under which the row of this task is kept."""
-        return "@".join([self.name, *(f"{name}={size}" for name, size in self.dims.items())])
 
 
 def make(task: Task) -> None:
@@ -189,25 +161,6 @@ MAKERS: Mapping[str, Callable[[Path, Path, Task], Path]] = {
 }
 
 
-def runnable(task: Task, folder: Path) -> Path:
-    """The model with its weights. A model of a corpus gets them here, unless the cache has it."""
-    if task.model.exists() or task.corpus is None:
-        return task.model
-    materialize = load_script(task.corpus / "materialize.py")
-    path = (task.model.parent if task.model.parent.is_dir() else folder) / task.model.name
-    model, size = materialize.materialize(str(task.corpus / task.model.name))
-    materialize.save(model, size, str(path))
-    return path
-
-
-def feeds_of(path: Path, task: Task) -> Mapping[str, Any]:
-    """Feeds at the sizes of the corpus, or at the first sizes that verification would use."""
-    model = load(path)
-    sizes = dict(next(iter(assignments(required_inputs(model), task.shapes))))
-    sizes |= {name: int(size) for name, size in task.entry.get("run_dims", {}).items()} | dict(task.dims)
-    return draw_feeds(model, sizes)
-
-
 def _difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
     """What is wrong with the outputs, or "". A rough check that the timed models compute the same."""
     for a, b in zip(found, expected, strict=True):
@@ -233,26 +186,6 @@ def dimension(text: str) -> tuple[str, int]:
     return name, int(size)
 
 
-def tasks(given: argparse.Namespace) -> list[Task]:
-    """The tasks for the given models and corpora."""
-    found = []
-    more: dict[str, Any] = {"made": given.made, "provider": given.provider}
-    for path in given.models_or_corpus:
-        if not (path / "manifest.json").exists():
-            found.append(Task(path.stem, path, given.budget, given.threads, shapes=dict(given.shape), **more))
-            continue
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        truth = json.loads((path / "truth.json").read_text(encoding="utf-8"))
-        for name in fnmatch.filter(sorted(manifest), given.models):
-            units = truth.get(manifest[name]["base"].removesuffix("_fp16conv"), {})
-            entry = {**manifest[name], "transformer": bool(units.get("attention") or units.get("softmax"))}
-            file = (given.cache or path / "runnable") / f"{name}.onnx"
-            dims = {d: size for d, size in given.dims if d in manifest[name].get("run_dims", {})}
-            if bool(dims) == bool(given.dims):
-                found.append(Task(name, file, given.budget, given.threads, entry, corpus=path.resolve(), dims=dims, **more))
-    return found
-
-
 def main() -> None:
     """Time the models; exit 1 if one of ours failed."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -274,7 +207,18 @@ def main() -> None:
     arguments.add_argument("--write", action="store_true", help="write the page with all rows")
     given = arguments.parse_args()
     kept = {p.stem: Row.read(p) for p in sorted(given.rows.glob("*.json"))} if given.rows else {}
-    waiting = [task for task in tasks(given) if task.kept not in kept]
+    every = tasks(
+        given.models_or_corpus,
+        names=given.models,
+        budget=given.budget,
+        threads=given.threads,
+        cache=given.cache,
+        shapes=given.shape,
+        dims=given.dims,
+        made=given.made,
+        provider=given.provider,
+    )
+    waiting = [task for task in every if task.kept not in kept]
     if given.make:
         for outcome in workers.run(make, waiting, jobs=given.jobs, limit=given.limit, fresh=True):
             print(outcome.task.name, outcome.failure.strip()[-200:], flush=True)

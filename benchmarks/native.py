@@ -26,11 +26,11 @@ import numpy as np
 import older_processor
 import onnx
 import onnxruntime
-from latency import Task, feeds_of, runnable, tasks
 from native_page import Row, Setting, page
 from roofline import Spent, spent
 from rows import kept_row
 from taking_turns import QUANTILE, open_session, quartiles, seconds_of_runs
+from tasks import Task, feeds_of, runnable, tasks
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
 from onnx_subgraph.kernels.library import ISA
@@ -178,22 +178,20 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="a folder that keeps the results; models with a result are not measured again")
     parser.add_argument("--write", type=Path, nargs="?", const=PAGE, metavar="FILE", help="write the page, native.md or another")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
-    parser.set_defaults(dims=[], shape=[], made=None)
     given = parser.parse_args()
     if given.child:
         child(given.child)
         return
-    threads, given.threads = given.threads, 1
     with tempfile.TemporaryDirectory() as folder:
         made = []
-        for task in tasks(given):
+        for task in tasks(given.models_or_corpus, names=given.models, budget=given.budget, threads=1, cache=given.cache):
             if given.models != "*" or task.name in MODELS:
                 (home := Path(folder) / task.name).mkdir()
                 made.append(make(task, home))
         keep = given.rows or Path(folder)
         keep.mkdir(parents=True, exist_ok=True)
-        every = settings(sorted({1, *threads, len(os.sched_getaffinity(0))}))
-        for setting in settings(threads):
+        every = settings(sorted({1, *given.threads, len(os.sched_getaffinity(0))}))
+        for setting in settings(given.threads):
             missing = [one for one in made if not (keep / _kept(one["name"], setting)).exists()]
             for row in seen(setting, missing, profile=False):
                 (keep / _kept(row["name"], setting)).write_text(json.dumps(row), encoding="utf-8")

@@ -6,6 +6,7 @@ has the domain com.microsoft, onnxruntime's own operators of the default domain,
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ OPTIONS = {"Single": "", "Optional": "?", "Variadic": "*"}
 
 def main() -> None:
     """Writes the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     standard = {(s.domain, s.name) for s in onnx.defs.get_all_schemas_with_history()}
     schemas = [
         s

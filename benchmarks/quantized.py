@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from latency import Task, feeds_of, runnable, tasks
 from rows import kept_row
+from tasks import Task, feeds_of, runnable, tasks
 from tuning import processor
 
 from onnx_subgraph import Options, fuse, load_patterns
@@ -157,7 +157,7 @@ def _mean(rows: list[Row], name: str) -> str:
 
 def _rows(given: argparse.Namespace, keep: Path) -> Iterator[Row]:
     """The rows of all models; those in `keep` are not measured again."""
-    for task in tasks(given):
+    for task in tasks(given.models_or_corpus, names=given.models, budget=given.budget, cache=given.cache):
         if task.corpus is not None and task.name not in MODELS:
             continue
         for way in ("dynamic", "QDQ")[task.name in CONVOLUTIONAL :]:
@@ -183,7 +183,6 @@ def main() -> None:
     arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
     arguments.add_argument("--write", action="store_true", help="write the page")
     given = arguments.parse_args()
-    given.threads, given.shape, given.dims, given.made = 0, (), (), None
     logging.disable(logging.CRITICAL)  # the quantizer says a lot
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from latency import Task, feeds_of, runnable, tasks
 from native import MODELS
+from tasks import Task, feeds_of, runnable, tasks
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
 from onnx_subgraph.cli.options import input_shape
@@ -152,12 +152,10 @@ def main() -> None:
     parser.add_argument("--shape", type=input_shape, action="append", default=[], help="INPUT=1x128, for files")
     parser.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed")
     parser.add_argument("--write", action="store_true")
-    parser.set_defaults(dims=[], made=None, budget=0.0, threads=1)
     given = parser.parse_args()
-    wanted, given.models = given.models, "*"
     lines = []
-    for task in tasks(given):
-        usual = fnmatch.fnmatch(task.name, wanted) if wanted else task.name in MODELS
+    for task in tasks(given.models_or_corpus, threads=1, cache=given.cache, shapes=given.shape):
+        usual = fnmatch.fnmatch(task.name, given.models) if given.models else task.name in MODELS
         if task.corpus is None or usual:
             lines.append(told(measure(task)))
             print(lines[-1], flush=True)

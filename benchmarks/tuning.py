@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from latency import Task, feeds_of, runnable, tasks
 from native import MODELS
 from rows import kept_row
 from scripts import load_script
+from tasks import Task, feeds_of, runnable, tasks
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
 from onnx_subgraph.errors import OnnxSubgraphError, UsageError
@@ -210,12 +210,11 @@ def main() -> None:
     arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
     arguments.add_argument("--write", action="store_true", help="write the page")
     given = arguments.parse_args()
-    given.threads, given.shape, given.dims, given.made = 0, (), (), None
     rows, failed = [], {}
     with tempfile.TemporaryDirectory() as folder:
         keep = given.rows or Path(folder)
         keep.mkdir(parents=True, exist_ok=True)
-        for task in tasks(given):
+        for task in tasks(given.models_or_corpus, names=given.models, budget=given.budget, cache=given.cache):
             kept = keep / f"{task.name}.json"
             if task.corpus is not None and task.name not in MODELS:
                 continue
