@@ -21,11 +21,12 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.defaults import with_default
+from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.verification.categories import categories, drawn
 from onnx_subgraph.verification.ranges import Purpose, purpose
 from onnx_subgraph.verification.sizes import dimension, known, resolve, shape_of
 
-_LENGTH_OF = re.compile(r"(?P<other>.+?)_?(lens?|lengths?)$")
+_LENGTH_OF = re.compile(r"(?P<other>.*?)_?(lens?|lengths?)$")
 
 Array = npt.NDArray[Any]
 Feeds = dict[str, Any]
@@ -89,14 +90,26 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0, floats:
 
 
 def _meant(model: ir.Model, value: ir.Value, sizes: Mapping[str, int]) -> Purpose:
-    """The purpose of an input. An input named as the length of another one is bounded by that one's size."""
-    meant, said = purpose(model, value), _LENGTH_OF.match(value.name or "")
-    other = next((v for v in required_inputs(model) if said is not None and v.name == said["other"]), None)
-    if meant.kind not in ("length", "index") or other is None:
+    """The purpose of an input. One named as the length of another input is bounded by that one's size."""
+    meant = purpose(model, value)
+    other = _measured(required_inputs(model), value) if meant.kind in ("length", "index") else None
+    if other is None:
         return meant
     axes = range(1, 0 if other.shape is None else len(other.shape))
     free = [axis for axis in axes if isinstance(dimension(other, axis), str)]
     return replace(meant, longest=shape_of(other, sizes)[free[-1]]) if free else meant
+
+
+def _measured(inputs: Sequence[ir.Value], value: ir.Value) -> ir.Value | None:
+    """The input whose lengths another one gives: the one it is named after, or else the only one with as many rows."""
+    said = _LENGTH_OF.match(value.name or "")
+    if said is None:
+        return None
+    named = next((one for one in inputs if one.name == said["other"]), None)
+    if named is not None or value.shape is None or len(value.shape) != 1:
+        return named
+    others = [(one, one.shape[0]) for one in inputs if one.shape is not None and len(one.shape) > 1]
+    return others[0][0] if len(others) == 1 and same_dim(others[0][1], value.shape[0]) else None
 
 
 def read_feeds(path: Path, inputs: Sequence[ir.Value]) -> Feeds:

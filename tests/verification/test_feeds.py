@@ -134,17 +134,23 @@ def test_a_length_is_small_and_positive() -> None:
     assert all(1 <= int(draw_feeds(model(text), {}, seed)["n"]) < 10 for seed in range(20))
 
 
-@given(SEEDS, st.integers(1, 300))
-def test_a_length_named_after_an_input_is_at_most_the_length_of_the_input(seed: int, size: int) -> None:
+@pytest.mark.parametrize("name", ["sound_lens", "length", "audio_lengths"])
+@given(seed=SEEDS, size=st.integers(1, 300))
+def test_a_length_of_an_input_is_at_most_the_length_of_the_input(name: str, seed: int, size: int) -> None:
     """One row has the full length. An index computed from the length is inside the input."""
-    text = """
-      g (float[b, n] sound, int64[b] sound_lens) => (float[b, 1] y) {
-        one = Constant<value = int64[1] {1}>() column = Unsqueeze(sound_lens, one) last = Sub(column, one)
+    text = f"""
+      g (float[b, n] sound, int64[b] {name}) => (float[b, 1] y) {{
+        one = Constant<value = int64[1] {{1}}>() column = Unsqueeze({name}, one) last = Sub(column, one)
         y = GatherElements<axis = 1>(sound, last)
-      }
+      }}
     """
-    lengths = draw_feeds(model(text), {"b": 3, "n": size}, seed)["sound_lens"]
+    lengths = draw_feeds(model(text), {"b": 3, "n": size}, seed)[name]
     assert lengths[0] == size and (lengths >= 1).all() and (lengths <= size).all()
+
+
+def test_a_length_beside_two_inputs_may_be_that_of_either() -> None:
+    text = "g (float[b, n] x, float[b, m] z, int64[b] length) => (int64[b] y) { y = Neg(length) }"
+    assert draw_feeds(model(text), {"b": 3, "n": 200, "m": 300})["length"].max() < 10
 
 
 def test_an_input_n_beside_a_batch_n_is_no_length() -> None:
