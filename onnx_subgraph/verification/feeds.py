@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.defaults import with_default
-from onnx_subgraph.model.shapes import same_dim
+from onnx_subgraph.model.shapes import same_dim, same_shape
 from onnx_subgraph.verification.categories import categories, drawn
 from onnx_subgraph.verification.ranges import Purpose, purpose
 from onnx_subgraph.verification.sizes import dimension, known, resolve, shape_of
@@ -101,7 +101,7 @@ def _meant(model: ir.Model, value: ir.Value, sizes: Mapping[str, int]) -> Purpos
 
 
 def _measured(inputs: Sequence[ir.Value], value: ir.Value) -> ir.Value | None:
-    """The input whose lengths another one gives: the one it is named after, or else the only one with as many rows."""
+    """An input whose lengths another one gives: the one it is named after, or else one of those with rows, if they are alike."""
     said = _LENGTH_OF.match(value.name or "")
     if said is None:
         return None
@@ -109,7 +109,8 @@ def _measured(inputs: Sequence[ir.Value], value: ir.Value) -> ir.Value | None:
     if named is not None or value.shape is None or len(value.shape) != 1:
         return named
     others = [(one, one.shape[0]) for one in inputs if one.shape is not None and len(one.shape) > 1]
-    return others[0][0] if len(others) == 1 and same_dim(others[0][1], value.shape[0]) else None
+    alike = bool(others) and all(same_shape(one, others[0][0]) for one, _ in others)
+    return others[0][0] if alike and same_dim(others[0][1], value.shape[0]) else None
 
 
 def read_feeds(path: Path, inputs: Sequence[ir.Value]) -> Feeds:
