@@ -45,7 +45,8 @@ class Simplified:
 
     computed: nodes whose results are now constants. passed: nodes that changed nothing, or gave a size again.
     branches: Ifs replaced by one of their branches. targets: Reshapes with a shape that is now constant. captured: weights that
-    moved into the body that reads them. removed: the total decrease in the number of nodes.
+    moved into the body that reads them. simpler: nodes replaced by simpler ones. removed: the total decrease in the number of
+    nodes.
     """
 
     computed: int = 0
@@ -54,6 +55,7 @@ class Simplified:
     targets: int = 0
     removed: int = 0
     captured: int = 0
+    simpler: int = 0
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -82,7 +84,7 @@ def simplify(model: ir.Model) -> Simplified:
         return NOTHING
     name_apart(model, old)
     removed = before - _nodes(model)
-    return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], removed, captured)
+    return Simplified(**counts, removed=removed, captured=captured)
 
 
 def join_assignments(model: ir.Model) -> Simplified:
@@ -95,12 +97,12 @@ def join_assignments(model: ir.Model) -> Simplified:
         return NOTHING
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
-        passed = _Pass(model).join()
-    if not passed:
+        joined = _Pass(model).join()
+    if not joined:
         return NOTHING
     infer_shapes(model)
     name_apart(model, old)
-    return Simplified(passed=passed, removed=before - _nodes(model))
+    return Simplified(simpler=joined, removed=before - _nodes(model))
 
 
 class _Pass:
@@ -136,7 +138,7 @@ class _Pass:
             for node in tuple(graph):
                 if node.graph is graph and (nodes := as_joined(self._constants, node)):
                     self._replace(node, nodes)
-        return self._counts["passed"]
+        return self._counts["simpler"]
 
     def _simplify(self, node: ir.Node) -> None:
         if node.op_type == "Constant" or self._compute(node) or self._rewrite(node):
@@ -203,7 +205,7 @@ class _Pass:
             made.meta.update(node.meta)
         replace(node.outputs[0], nodes[-1].outputs[0])
         remove(node)
-        self._counts["passed"] += 1
+        self._counts["simpler"] += 1
 
     def _bypass(self, node: ir.Node, output: ir.Value, source: ir.Value) -> bool:
         """Make the readers of a node's result read its source, and remove the node. Returns whether it did."""

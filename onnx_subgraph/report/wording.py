@@ -112,6 +112,7 @@ def simplified(done: Simplified, undone: Simplified) -> str:
         (what.passed, "without effect"),
         (what.branches, "that chose a branch"),
         (max(0, what.removed - known) if known else 0, "that nothing reads any more"),
+        (what.simpler, "written more simply"),
         (what.targets, "with a constant shape now"),
     )
     said = ", ".join(f"{number:,} {words}" for number, words in parts if number)

@@ -106,6 +106,9 @@ def test_counts_of_simplified_nodes_add_up_and_undone_ones_are_separate() -> Non
     )
     assert wording.simplified(Simplified(removed=1, passed=1), Simplified()) == "1 node: 1 without effect"
     assert wording.simplified(Simplified(targets=3), Simplified()) == "3 with a constant shape now"
+    assert wording.simplified(Simplified(removed=1, passed=1, simpler=2), Simplified()) == (
+        "1 node: 1 without effect, 2 written more simply"
+    )
     undone = wording.simplified(Simplified(), Simplified(removed=2, passed=2))
     assert undone == "undone, because the model is not equivalent with it: 2 without effect"
 
