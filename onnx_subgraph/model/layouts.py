@@ -1,4 +1,4 @@
-"""Let elementwise operators and Pad between a change of the layout and its inverse work in the layout that both sides have.
+"""Let elementwise operators, Softmax and Pad between a change of the layout and its inverse work in the layout of both sides.
 
 Converters from TensorFlow write a Transpose on both sides of an operator: images have their channels last there, and first in
 ONNX. Others add axes of size 1 and remove them again. Patterns have neither in a formula. Values stay what they are, at another
@@ -27,6 +27,7 @@ _MOST = 256
 """The most operators between the changes of the layout."""
 _LARGEST = 1 << 20
 """The most bytes of a constant that is stored in another layout."""
+_ALONG = ("Softmax", "LogSoftmax")  # along one axis since opset 13, and fastest along the last one
 
 
 def move_across(constants: Constants, node: ir.Node) -> int:
@@ -109,7 +110,10 @@ class _Region:
             node.replace_input_with(index, found if isinstance(found, ir.Value) else _stored(node, index, found))
             unread.append(operand)
         for value in self.values:
-            assert value.shape is not None
+            made = value.producer()
+            assert value.shape is not None and made is not None
+            if self._is_along_last(made):
+                made.attributes["axis"] = ir.AttrInt64("axis", -1)
             value.shape = ir.Shape(self.layout.of(value.shape.dims, 1))
             value.meta.pop(DECLARED, None)
         for node in self.exits:
@@ -144,7 +148,15 @@ class _Region:
 
     def _is_inside(self, node: ir.Node) -> bool:
         is_pad = node.op_type == "Pad" and not node.domain and len(node.inputs) in (2, 3)  # with pads for all axes, as an input
-        return node.graph is self.node.graph and (is_pad or is_elementwise(node.op_type, node.domain)) and len(node.outputs) == 1
+        can_move = is_pad or is_elementwise(node.op_type, node.domain) or self._is_along_last(node)
+        return node.graph is self.node.graph and can_move and len(node.outputs) == 1
+
+    def _is_along_last(self, node: ir.Node) -> bool:
+        """Whether a node is an operator of `_ALONG` that works along the last axis of the other layout."""
+        axis = node.attributes.get("axis")
+        if node.op_type not in _ALONG or node.domain or self.constants.opset(node) < 13 or (axis is not None and axis.is_ref()):
+            return False
+        return self.layout.order[-1:] == ((-1 if axis is None else axis.as_int()) % self.layout.rank,)
 
     def _leaves(self, node: ir.Node, shape: ir.Shape) -> bool:
         """Whether a node changes the layout in the same way."""

@@ -144,6 +144,16 @@ MOVED = {
         "",
         {"ReduceMax": 1, "Relu": 1, "Mul": 1},
     ),
+    "a Softmax whose axis is last in the other layout, as of LoFTR's scores with the heads behind them": (
+        f"t = {TO_LAST}(x) m = Mul(t, k) p = Softmax<axis = 2>(m) y = {TO_FIRST}(p)",
+        "float k = {3}",
+        {"Mul": 1, "Softmax": 1},
+    ),
+    "a Softmax along an axis that is counted from the end": (
+        f"t = {TO_LAST}(x) p = LogSoftmax<axis = -2>(t) r = Neg(p) y = {TO_FIRST}(r)",
+        "",
+        {"LogSoftmax": 1, "Neg": 1},
+    ),
     "a layout of its own beside it": (
         f"t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [3]>(t) v = {TO_FIRST}(m) y = Mul(u, v)",
         "",
@@ -165,7 +175,8 @@ KEPT = {
     "another reader": f"t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [3]>(r) y = Mul(u, m)",
     "an operand that has no other layout": f"t = {TO_LAST}(x) s = Softmax(t) m = Mul(t, s) y = {TO_FIRST}(m)",
     "an axis that is dropped elsewhere": "e = Unsqueeze(x, one) r = Relu(e) s = Squeeze(r) y = Softmax(s)",
-    "an operator that is not elementwise": f"t = {TO_LAST}(x) s = Softmax<axis = 3>(t) y = {TO_FIRST}(s)",
+    "a Softmax along the last axis": f"t = {TO_LAST}(x) s = Softmax<axis = 3>(t) y = {TO_FIRST}(s)",
+    "an operator that is not elementwise": f"t = {TO_LAST}(x) s = LpNormalization<axis = 3>(t) y = {TO_FIRST}(s)",
     "a value beside it whose axes are known later": """g = ReduceMax<axes = [2], keepdims = 0>(x) n = Softmax(g) p = Neg(n)
     u = Unsqueeze(p, two) m = Mul(x, u) two_again = Constant<value = int64[1] {2}>() f = Unsqueeze(n, two_again) y = Add(m, f)""",
     "a Pad that replaces an axis of size 1": "e = Unsqueeze(x, one) p = Pad(e, other) s = Squeeze(p, one) y = Softmax(s)",
@@ -175,8 +186,8 @@ KEPT = {
     c = Transpose<perm = [1, 2, 0]>(q) t = {TO_LAST}(x) m = Mul(t, c) y = {TO_FIRST}(m)""",
     "an axis of size 1 that changes its place with another": f"""g = ReduceMax<axes = [3]>(x) t = {TO_LAST}(g) r = Relu(t)
     u = {TO_FIRST}(r) v = Transpose<perm = [0, 3, 2, 1]>(r) w = Softmax(v) y = Sub(u, w)""",
-    "a reader that drops one axis more": """g = ReduceMax<axes = [2, 3]>(x) d = Squeeze(g, two) n = Softmax(d)
-    e = Unsqueeze(n, two) r = Relu(e) s = Squeeze(r, two) f = Squeeze(r, both) u = Softmax(f) v = Softmax(s)
+    "a reader that drops one axis more": """g = ReduceMax<axes = [2, 3]>(x) d = Squeeze(g, two) n = LpNormalization(d)
+    e = Unsqueeze(n, two) r = Relu(e) s = Squeeze(r, two) f = Squeeze(r, both) u = LpNormalization(f) v = LpNormalization(s)
     w = Unsqueeze(v, two) y = Add(w, u)""",
     "axes that are merged": "m = Reshape(x, rows) r = Mul(m, k) q = Shape(x) y = Reshape(r, q)",
 }
@@ -321,11 +332,12 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
         stored.append(oh.make_tensor(f"k{number}", onnx.TensorProto.FLOAT, shape, elements))
         inner.append(f"k{number}")
     for number in range(draw(st.integers(1, 5))):
-        operator = draw(st.sampled_from(["Relu", "Neg", "Add", "Mul", "Sub", "Max"]))
-        operands = [draw(st.sampled_from(inner)) for _ in range(1 if operator in ("Relu", "Neg") else 2)]
+        operator = draw(st.sampled_from(["Relu", "Neg", "Add", "Mul", "Sub", "Max", "Softmax"]))
+        operands = [draw(st.sampled_from(inner)) for _ in range(1 if operator in ("Relu", "Neg", "Softmax") else 2)]
         if number == 0:
             operands[0] = "t0"
-        nodes.append(oh.make_node(operator, operands, [f"v{number}"]))
+        along = {"axis": draw(st.integers(-len(middle), len(middle) - 1))} if operator == "Softmax" else {}
+        nodes.append(oh.make_node(operator, operands, [f"v{number}"], **along))
         inner.append(f"v{number}")
     read = {name for node in nodes for name in node.input}
     for name in [name for name in inner if name.startswith("v")]:

@@ -735,12 +735,13 @@ def summed() -> Variants:
         left, right = scores.split(",")
         equation = f"{left},{right}" if order == "q k" else f"{right.split('->')[0]},{left}->{right.split('->')[1]}"
         s = t.call("Mul", t.call("Einsum", *pair, equation=equation), 0.5)
-        return t.call("Einsum", t.call("Softmax", s, axis=-1), v, equation=result)
+        return t.call("Einsum", t.call("Softmax", s, axis=2 if scores.endswith("h") else -1), v, equation=result)
 
     def by_four(t: Text, x: str) -> str:
         return t.call("Reshape", x, t.integers(0, 0, 2, 4))
 
-    for order, letters in product(("q k", "k q"), ("bshd,bthd->bhst bhst,bthd->bshd", "bqnc,bknc->bnqk bnqk,bknc->bqnc")):
+    of_four = ("bshd,bthd->bhst bhst,bthd->bshd", "bqnc,bknc->bnqk bnqk,bknc->bqnc", "bshd,bthd->bsth bsth,bthd->bshd")
+    for order, letters in product(("q k", "k q"), of_four):
         scores, result = letters.split()
         yield (
             f"b s h d, {scores}, {order}",
