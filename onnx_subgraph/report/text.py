@@ -64,8 +64,9 @@ def fusion(result: FuseResult, *, hidden: int = 0, verbose: bool = False) -> Ren
     if result.tuning is not None and (result.tuning.choices or result.tuning.notes):
         notes = (Text(note, "dim") for note in result.tuning.notes)
         parts += ["", Text("Measured on this machine", "bold"), _choices(result.tuning), *notes]
-    if result.undone:
-        parts += ["", Text("Not equivalent, and undone", "bold red"), _undone(result.undone)]
+    for heading, unknown in (("Not equivalent, and undone", False), ("Not shown to be right, and undone", True)):
+        if undone := [one for one in result.undone if (one.found == "nowhere") is unknown]:
+            parts += ["", Text(heading, "bold red"), _undone(undone)]
     if result.sites:
         parts += ["", Text("Each fusion by itself, against float64", "bold"), _sites(result.sites)]
     for work in result.own:

@@ -33,6 +33,19 @@ def test_one_wrong_site_of_twelve_layers_is_named_and_undone(run: Run, arguments
     assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
 
 
+NOUGHT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 2, 4, 4] x) => (float[n, 2, 4, 4] y) <float[2, 2, 1, 1] w = {1, 2, 3, 4}, float[1, 2, 1, 1] beta = {0, 0}> {
+  c = Conv(x, w) b = Mul(c, beta) y = Add(x, b)
+}"""
+
+
+def test_what_nothing_shows_to_be_right_is_not_called_different(run: Run, tmp_path: Path) -> None:
+    """As in NAFNet before it is trained: the factor behind each convolution is 0."""
+    result = run("fuse", save(NOUGHT, tmp_path / "m.onnx"))
+    assert result.code == 0 and "conv-affine at b is undone: nothing shows it to be right" in result.err
+    assert "Not shown to be right, and undone" in result.out and "Not equivalent" not in result.out
+
+
 def test_sites_that_are_wrong_in_the_same_way_are_told_once(run: Run, tmp_path: Path) -> None:
     model = layers(tmp_path / "m.onnx", [1e-5, 1e-2, 1e-2, 1e-5, 1e-2])
     result = run("fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm,gelu", "--json")
