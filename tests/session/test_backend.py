@@ -24,6 +24,7 @@ from onnx_subgraph import (
     partition,
 )
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.session import hook, inference, paying
 from onnx_subgraph.session.engines import COMPILED, engines_of
 
@@ -160,9 +161,14 @@ def test_a_backend_that_is_missing_when_the_model_is_loaded(
     assert session.run(None, {"x": x})[0].shape == (3, 8)
 
 
-def test_schedules_have_engines_too(chain: Path, nested: SessionSettings, x: np.ndarray) -> None:
+def test_schedules_have_engines_too(chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are compiled before the schedule serves."""
+    warmed: list[EngineSession] = []
+    real = EngineSession.warm
+    monkeypatch.setattr(EngineSession, "warm", lambda own, feeds, **how: warmed.append(own) or real(own, feeds, **how))
     session = StaticSession(chain, settings=nested, reuse_buffers=True)
     assert session.warm({"x": x}, 120), session.schedules()
+    assert len(warmed) == 1
     np.testing.assert_allclose(
         session.run(None, {"x": x})[0], onnxruntime.InferenceSession(chain).run(None, {"x": x})[0], rtol=1e-6
     )
