@@ -33,7 +33,9 @@ Kernels = dict[str, dict[str, list[list[Any]]]]
 def main() -> None:
     """Writes the table."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("provider", nargs="?", default=CPU, metavar="EP", choices=onnxruntime.get_all_providers())
+    arguments.add_argument(
+        "provider", nargs="?", default=CPU, metavar="EP", choices=onnxruntime.get_all_providers(), help="a provider"
+    )
     arguments.add_argument("--page", type=Path, help="onnxruntime's list of kernels, in place of the installed onnxruntime")
     arguments.add_argument("--version", help="the version of onnxruntime that the page describes")
     given = arguments.parse_args()
