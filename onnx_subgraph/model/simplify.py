@@ -29,7 +29,7 @@ from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.reshaping import as_reshape, target
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
-from onnx_subgraph.model.surgery import constant, remove, replace, store, sweep
+from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
 from onnx_subgraph.operators.elementwise import REARRANGING
 
@@ -83,6 +83,7 @@ def simplify(model: ir.Model) -> Simplified:
     if not any(counts.values()) and not captured:
         return NOTHING
     name_apart(model, old)
+    as_initializers(model, old)
     removed = before - _nodes(model)
     return Simplified(**counts, removed=removed, captured=captured)
 
@@ -102,6 +103,7 @@ def join_assignments(model: ir.Model) -> Simplified:
         return NOTHING
     infer_shapes(model)
     name_apart(model, old)
+    as_initializers(model, old)
     return Simplified(simpler=joined, removed=before - _nodes(model))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import onnx_ir as ir
@@ -10,6 +10,10 @@ import onnx_ir as ir
 from onnx_subgraph.model.nested import bodies, operands, within
 from onnx_subgraph.model.shapes import DECLARED
 
+INITIALIZERS_ALONE = 4
+"""The first IR version in which an initializer need not be a graph input."""
+FEW = 1024
+"""The size in bytes up to which equal constants are stored once."""
 _AXES_AS_INPUT = 13
 """The first opset in which Unsqueeze has its axes as an input."""
 
@@ -70,6 +74,37 @@ def constant(array: np.ndarray, name: str) -> ir.Node:
     result.name, result.shape = name, ir.Shape(array.shape)
     result.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
     return made
+
+
+def as_initializers(model: ir.Model, old: Collection[ir.Node]) -> None:
+    """Turn new Constants into initializers of their graphs, equal ones into one. old: the nodes that stay.
+
+    Does nothing before IR version 4, where an initializer must be a graph input too. Constants of functions stay, and outputs.
+    """
+    if model.ir_version < INITIALIZERS_ALONE:
+        return
+    for graph in within(model.graph):
+        known: dict[object, ir.Value] = {}
+        for node in tuple(graph):
+            result = node.outputs[0]
+            if node.op_type != "Constant" or node in old or result.is_graph_output():
+                continue
+            tensor = node.attributes["value"].as_tensor()
+            value = known.setdefault(few_bytes(tensor) or node, ir.Value(const_value=tensor))
+            if value.graph is None:
+                replace(result, value)
+                tensor.name = value.name
+                graph.register_initializer(value)
+            else:
+                result.replace_all_uses_with(value)
+            graph.remove(node)
+
+
+def few_bytes(tensor: ir.TensorProtocol) -> tuple[int, tuple[int, ...], bytes] | None:
+    """Type, shape and bytes of a tensor, which equal tensors share; None for a large one, for text, and before it is computed."""
+    if tensor.dtype == ir.DataType.STRING or isinstance(tensor, ir.LazyTensor) or tensor.nbytes > FEW:
+        return None
+    return int(tensor.dtype), tuple(tensor.shape.numpy()), tensor.tobytes()
 
 
 def unsqueeze(value: ir.Value, axes: list[int], opset: int, name: str) -> list[ir.Node]:

@@ -17,7 +17,7 @@ from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.attributes import SINGLE
 from onnx_subgraph.model.nested import graph_of
-from onnx_subgraph.model.surgery import detached, remove_all
+from onnx_subgraph.model.surgery import INITIALIZERS_ALONE, detached, remove_all
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.assembled import assembled
@@ -107,8 +107,7 @@ def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Re
 
     Returns the Constant nodes and the updated replacements.
     """
-    # Before IR version 4 an initializer must also be a graph input, and a rewrite adds no inputs.
-    as_nodes = isinstance(outline.root(planned.graph), ir.Function) or outline.model.ir_version < 4
+    as_nodes = isinstance(outline.root(planned.graph), ir.Function) or outline.model.ir_version < INITIALIZERS_ALONE
     nodes: list[ir.Node] = []
     homes: dict[ir.Value, ir.Value] = {}
     for constant in planned.fragment.constants:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.origin import label
 from onnx_subgraph.model.nested import bodies
+from onnx_subgraph.model.surgery import few_bytes
 from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.rewriting.definitions import Definitions
 
@@ -134,7 +135,7 @@ class Outline:
             self._constants = {}
             for value in self.model.graph.initializers.values():
                 self.remember_constant(value)
-        key = _bytes(tensor)
+        key = few_bytes(tensor)
         found = None if key is None else self._constants.get(key)
         if found is None or found.name is None or self.model.graph.initializers.get(found.name) is not found:
             return None
@@ -144,7 +145,7 @@ class Outline:
         """Let later constants with the same few bytes share this initializer."""
         if self._constants is None or value.const_value is None or value.is_graph_input() or value.is_graph_output():
             return
-        if (key := _bytes(value.const_value)) is not None:
+        if (key := few_bytes(value.const_value)) is not None:
             self._constants.setdefault(key, value)
 
 
@@ -163,9 +164,3 @@ def shared_path(names: Iterable[str]) -> str:
             break
         shared += f"{parts[0]}/"
     return shared
-
-
-def _bytes(tensor: ir.TensorProtocol) -> tuple[int, tuple[int, ...], bytes] | None:
-    if tensor.dtype == ir.DataType.STRING or isinstance(tensor, ir.LazyTensor) or tensor.nbytes > 1024:
-        return None
-    return int(tensor.dtype), tuple(tensor.shape.numpy()), tensor.tobytes()

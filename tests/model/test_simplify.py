@@ -377,3 +377,53 @@ def test_a_weight_that_identities_share_is_stored_once() -> None:
     _, written = simplified(model)
     assert [node.op_type for node in written.graph.node] == ["Mul", "Mul"]
     assert [list(node.input) for node in written.graph.node] == [["x", "w"], ["p", "w"]]
+
+
+def constants_of(proto: onnx.ModelProto) -> tuple[list[str], dict[str, list[float]]]:
+    """The results of Constant nodes, and the elements of each initializer."""
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor).reshape(-1).tolist() for tensor in proto.graph.initializer}
+    return [node.output[0] for node in proto.graph.node if node.op_type == "Constant"], stored
+
+
+def test_what_is_computed_is_stored_once_and_what_the_file_has_stays() -> None:
+    """Two Reshapes get the same known sizes. The addend is a Constant of the file."""
+    body = f"""{SHAPES} seven = Constant<value = float {{7}}>() k = Add(x, seven)
+        n = Gather(s, zero) c = Gather(s, one) d = Gather(s, two) t = Concat<axis = 0>(n, d, c) v = Concat<axis = 0>(n, d, c)
+        a = Reshape(x, t) b = Reshape(k, v) y = Add(a, b)"""
+    _, written = simplified(parsed(body))
+    nodes, stored = constants_of(written)
+    assert operators(written) == {"Reshape": 2, "Add": 2}
+    assert "seven" in nodes and set(nodes) <= {"zero", "one", "two", "seven"}
+    assert [len(sizes) for sizes in stored.values()] == [3]
+
+
+def test_before_ir_version_4_what_is_computed_stays_a_node() -> None:
+    """An initializer had to be a graph input then."""
+    proto = parsed("s = Shape(x) f = Cast<to = 1>(s) y = Mul(x, f)", inputs="float[2, 4, 3] x")
+    assert constants_of(simplified(proto)[1]) == ([], {"f": [2.0, 4.0, 3.0]})
+    proto.ir_version, proto.opset_import[0].version = 3, 8
+    assert constants_of(simplified(proto)[1]) == (["f"], {})
+
+
+def test_a_computed_output_stays_a_node_and_keeps_its_name() -> None:
+    _, written = simplified(
+        parsed(
+            "y = Relu(x) s = Shape(x) n = Slice(s, one, two)",
+            weights="int64[1] one = {1}, int64[1] two = {2}",
+            outputs="float[A, B, C] y, int64[1] n",
+        )
+    )
+    assert constants_of(written)[0] == ["n"] and [value.name for value in written.graph.output] == ["y", "n"]
+
+
+def test_what_a_body_computes_is_stored_in_the_body() -> None:
+    body = """t = Cast<to = 9>(k)
+        y = If(t) <then_branch = a () => (float[A, B, C] u) { u = Relu(x) },
+                   else_branch = b () => (float[A, B, C] u) { s = Shape(x) one = Constant<value = int64 {1}>() g = Gather(s, one)
+                                                              c = Cast<to = 1>(g) u = Div(x, c) }>"""
+    _, written = simplified(parsed(body, inputs=f"{X}, float k"))
+    branch = next(a.g for node in written.graph.node for a in node.attribute if a.name == "else_branch")
+    assert [onnx.numpy_helper.to_array(tensor).item() for tensor in branch.initializer] == [4.0]
+    assert [node.op_type for node in branch.node] == ["Div"]
+    feeds = {"x": np.ones((2, 4, 6), np.float32), "k": np.array(0, np.float32)}
+    assert np.array_equal(run(written, feeds)[0], feeds["x"] / 4)
