@@ -91,7 +91,7 @@ def export(network: Any, path: Path) -> None:
     )
     model, _ = tf2onnx.convert.from_function(call, input_signature=wanted, opset=OPSET)
     shapes = [value.type.tensor_type.shape.dim for value in model.graph.input]
-    batches = {shape[0].dim_param for shape in shapes if shape}
+    batches = {shape[0].dim_param for shape in shapes if shape} - {""}
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in batches:

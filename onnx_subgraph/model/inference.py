@@ -33,6 +33,8 @@ from onnx_subgraph.model.inference_rules import (
 from onnx_subgraph.model.shape_arithmetic import LONGEST_SHAPE
 from onnx_subgraph.operators.names import qualified
 
+LIKE = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
+"""Operators of onnxruntime whose results have the type and shape of a standard operator's."""
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_JOINED = 4096
 """Maximum number of elements of a Concat that the library may track. It creates a symbol for each unknown element."""
@@ -73,6 +75,15 @@ def install() -> None:
         scaled = functools.partial(_guarded, functools.partial(_extended, after_scaled_product, product))
         for operator in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
             registry.register("com.microsoft", operator, 1)(scaled)
+    _add_fused()
+
+
+def _add_fused() -> None:
+    """Give the operators in `LIKE` the rules of those in the standard."""
+    for operator, standard in LIKE.items():
+        rule = registry.get("", standard, 13)
+        if rule is not None:
+            registry.register("com.microsoft", operator, 1)(rule)
 
 
 def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:

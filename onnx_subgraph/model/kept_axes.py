@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.axis_orders import named_axes
 from onnx_subgraph.model.closure import closed
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import DECLARED, same_dim, same_shape
@@ -114,13 +115,8 @@ class _Region:
 
 def _kept(constants: Constants, reduction: ir.Node) -> ir.Shape | None:
     """The shape of a reduction if it kept its axes; None where it does, or its axes are not known."""
-    operand, keeps, axes = reduction.inputs[0], reduction.attributes.get("keepdims"), reduction.attributes.get("axes")
-    if operand is None or operand.shape is None or keeps is None or keeps.is_ref() or keeps.as_int():
+    operand, keeps = reduction.inputs[0], reduction.attributes.get("keepdims")
+    if operand is None or operand.shape is None or keeps is None or keeps.is_ref() or keeps.as_int() or not len(operand.shape):
         return None
-    given = None if len(reduction.inputs) < 2 else reduction.inputs[1]
-    array = None if given is None else constants.array(given)
-    numbers = axes.as_ints() if axes is not None and not axes.is_ref() else [] if array is None else array.reshape(-1).tolist()
-    if not numbers or not len(operand.shape):
-        return None
-    gone = {number % len(operand.shape) for number in numbers}
-    return ir.Shape(1 if axis in gone else dim for axis, dim in enumerate(operand.shape))
+    gone = named_axes(constants, reduction, len(operand.shape))
+    return ir.Shape(1 if axis in gone else dim for axis, dim in enumerate(operand.shape)) if gone else None

@@ -1,4 +1,4 @@
-"""Let elementwise operators, Softmax and Pad between a change of the layout and its inverse work in the layout of both sides.
+"""Let elementwise operators, reductions and others between a change of the layout and its inverse work in that of both sides.
 
 Converters from TensorFlow write a Transpose on both sides of an operator: images have their channels last there, and first in
 ONNX. Others add axes of size 1 and remove them again. Patterns have neither in a formula. Values stay what they are, at another
@@ -8,26 +8,25 @@ place; a kernel may round the last elements of a row differently.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.axis_orders import Layout, layout_of, named_axes
 from onnx_subgraph.model.closure import closed
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.shapes import DECLARED, same_dim
+from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.model.surgery import remove, replace, sweep
-from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
-
-T = TypeVar("T")
+from onnx_subgraph.operators.elementwise import is_elementwise
 
 _MOST = 256
 """The most operators between the changes of the layout."""
 _LARGEST = 1 << 20
 """The most bytes of a constant that is stored in another layout."""
-_ALONG = ("Softmax", "LogSoftmax")  # along one axis since opset 13, and fastest along the last one
+_ALONG = ("Softmax", "LogSoftmax")
+"""Operators that work along one axis since opset 13, and are fastest along the last one."""
 
 
 def move_across(constants: Constants, node: ir.Node) -> int:
@@ -35,7 +34,7 @@ def move_across(constants: Constants, node: ir.Node) -> int:
 
     All other readers of theirs must change the layout in the same way. Returns how many such nodes were removed.
     """
-    layout = _layout(constants, node)
+    layout = layout_of(constants, node)
     source = node.inputs[0]
     if layout is None or source is None:
         return 0
@@ -43,39 +42,9 @@ def move_across(constants: Constants, node: ir.Node) -> int:
     return region.move() if region.is_closed(source) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """The axes of a result. order: for each one, the operand's axis; None for a new one. rank: the operand's.
-
-    Axes of the operand that are not in `order` have the size 1, as new ones have.
-    """
-
-    order: tuple[int | None, ...]
-    rank: int
-
-    @property
-    def dropped(self) -> tuple[int, ...]:
-        return tuple(axis for axis in range(self.rank) if axis not in self.order)
-
-    def of(self, sizes: Sequence[T], one: T) -> list[T]:
-        """The sizes in this layout."""
-        return [one if axis is None else sizes[axis] for axis in self.order]
-
-    def admits(self, shape: Sequence[int | ir.SymbolicDim]) -> bool:
-        """Whether a value of this shape has the layout: the axes that are dropped have the size 1."""
-        return len(shape) == self.rank and all(shape[axis] == 1 for axis in self.dropped)
-
-    def undoes(self, earlier: _Layout) -> bool:
-        """Whether the layout after an earlier one is the original. What both leave out has the size 1."""
-        if earlier.rank != len(self.order) or len(earlier.order) != self.rank:
-            return False
-        before = [None if axis is None else earlier.order[axis] for axis in self.order]
-        return all(axis is None or axis == now for now, axis in enumerate(before))
-
-
 @dataclass(slots=True)
 class _Region:
-    """The elementwise operators and Pads that depend on one another between the changes of the layout.
+    """The elementwise operators and others (`_is_inside`) that depend on one another between the changes of the layout.
 
     values: their results. moved: operator and index of an operand → the value of the other layout in its place.
     exits: the nodes that change the layout after them. early: nodes that change the layout of operands → the operand's producer.
@@ -83,7 +52,7 @@ class _Region:
 
     constants: Constants
     node: ir.Node
-    layout: _Layout
+    layout: Layout
     values: dict[ir.Value, None] = field(default_factory=dict)
     moved: dict[tuple[ir.Node, int], ir.Value | np.ndarray] = field(default_factory=dict)
     exits: dict[ir.Node, None] = field(default_factory=dict)
@@ -114,6 +83,8 @@ class _Region:
             assert value.shape is not None and made is not None
             if self._is_along_last(made):
                 made.attributes["axis"] = ir.AttrInt64("axis", -1)
+            elif "axes" in made.attributes and (axes := self._reduced(made)) is not None:
+                made.attributes["axes"] = ir.AttrInt64s("axes", axes)
             value.shape = ir.Shape(self.layout.of(value.shape.dims, 1))
             value.meta.pop(DECLARED, None)
         for node in self.exits:
@@ -148,8 +119,23 @@ class _Region:
 
     def _is_inside(self, node: ir.Node) -> bool:
         is_pad = node.op_type == "Pad" and not node.domain and len(node.inputs) in (2, 3)  # with pads for all axes, as an input
-        can_move = is_pad or is_elementwise(node.op_type, node.domain) or self._is_along_last(node)
+        can_move = (
+            is_pad or is_elementwise(node.op_type, node.domain) or self._is_along_last(node) or self._reduced(node) is not None
+        )
         return node.graph is self.node.graph and can_move and len(node.outputs) == 1
+
+    def _reduced(self, node: ir.Node) -> list[int] | None:
+        """The axes of a reduction in the other layout; None for other nodes, and where they are not the last ones there.
+
+        A kernel is fastest along the last axes. LayerNorm reduces the channels, which are last before they move.
+        """
+        if not node.op_type.startswith("Reduce") or node.domain:
+            return None
+        order, axes = self.layout.order, named_axes(self.constants, node, self.layout.rank)
+        if not axes or not axes <= set(order):
+            return None
+        there = sorted(order.index(axis) for axis in axes)
+        return there if there == list(range(len(order) - len(there), len(order))) else None
 
     def _is_along_last(self, node: ir.Node) -> bool:
         """Whether a node is an operator of `_ALONG` that works along the last axis of the other layout."""
@@ -162,7 +148,7 @@ class _Region:
         """Whether a node changes the layout in the same way."""
         if node is self.node:
             return True
-        layout = _layout(self.constants, node) if node.graph is self.node.graph else None
+        layout = layout_of(self.constants, node) if node.graph is self.node.graph else None
         if layout is None or layout.rank != self.layout.rank or len(layout.order) != len(self.layout.order):
             return False
         return all(
@@ -179,6 +165,9 @@ class _Region:
                 continue
             if operand.shape is None:
                 return None
+            if index and (axes := self._reduced(node)) is not None:
+                self.moved[node, index] = np.array(axes, np.int64)
+                continue
             if self._is_same_everywhere(operand.shape):
                 continue
             producer = operand.producer()
@@ -204,7 +193,7 @@ class _Region:
 
     def _before(self, node: ir.Node) -> ir.Value | None:
         """The operand of a node that changes the layout, if it has the other layout; None for other nodes."""
-        source, earlier = next(iter(node.inputs), None), _layout(self.constants, node)
+        source, earlier = next(iter(node.inputs), None), layout_of(self.constants, node)
         return source if source is not None and earlier is not None and self.layout.undoes(earlier) else None
 
     def _beside_it(self, producer: ir.Node, operand: ir.Value) -> ir.Value | None:
@@ -240,45 +229,6 @@ class _Region:
         while len(sizes) > 1 and sizes[0] == 1:
             del sizes[0]
         return array.reshape(sizes)
-
-
-def _layout(constants: Constants, node: ir.Node) -> _Layout | None:
-    """The layout of a node's result; None where it is not known, or axes are merged or split."""
-    source, result = next(iter(node.inputs), None), node.outputs[0]
-    if node.domain or node.op_type not in REARRANGING or source is None or source.shape is None or result.shape is None:
-        return None
-    rank, axes = len(source.shape), len(result.shape)
-    if node.op_type == "Transpose":
-        given = node.attributes.get("perm")
-        if given is not None and given.is_ref():
-            return None
-        return _Layout(tuple(range(rank))[::-1] if given is None else tuple(given.as_ints()), rank)
-    if node.op_type in ("Reshape", "Flatten"):
-        return _regrouped(source.shape, result.shape)
-    if (changed := _axes(constants, node, max(rank, axes))) is None or abs(rank - axes) != len(changed):
-        return None
-    kept = [axis for axis in range(max(rank, axes)) if axis not in changed]
-    if node.op_type == "Squeeze":
-        return _Layout(tuple(kept), rank)
-    return _Layout(tuple(None if axis in changed else kept.index(axis) for axis in range(axes)), rank)
-
-
-def _regrouped(before: ir.Shape, after: ir.Shape) -> _Layout | None:
-    """The layout after a Reshape that only adds and removes axes of size 1."""
-    old, new = ([axis for axis, dim in enumerate(shape) if dim != 1] for shape in (before, after))
-    if len(old) != len(new) or not all(same_dim(before[one], after[two]) for one, two in zip(old, new, strict=True)):
-        return None
-    order = dict(zip(new, old, strict=True))
-    return _Layout(tuple(order.get(axis) for axis in range(len(after))), len(before))
-
-
-def _axes(constants: Constants, node: ir.Node, rank: int) -> set[int] | None:
-    """The axes that a Squeeze or Unsqueeze names; None where they are not known."""
-    named, given = node.attributes.get("axes"), node.inputs[1] if len(node.inputs) > 1 else None
-    array = None if given is None else constants.array(given)
-    if named is not None:
-        return None if named.is_ref() else {axis % rank for axis in named.as_ints()}
-    return None if array is None else {int(axis) % rank for axis in array.reshape(-1)}
 
 
 def _ranks(axes: Iterable[int]) -> list[int]:

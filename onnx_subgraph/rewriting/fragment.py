@@ -7,7 +7,6 @@ folded into initializers. Large ones are folded lazily, so that no weight is rea
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes
 from onnx_subgraph import operators
 from onnx_subgraph.language.term import Operator
 from onnx_subgraph.model import inference
-from onnx_subgraph.model.declared_shapes import shaped_like
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 from onnx_subgraph.operators import Schema
@@ -126,7 +124,7 @@ class Fragment:
         """
         if not self._pending:
             return
-        _install_rules()
+        inference.install()
         pending = set(self._pending)
         nodes = [n for n in self.nodes if n in pending or any(o in self._sizes for o in n.outputs)]
         inferred = {o for n in self.nodes if n not in pending for o in n.outputs}
@@ -265,14 +263,5 @@ def _forget(value: ir.Value) -> None:
     value.const_value = None
 
 
-@functools.cache
-def _install_rules() -> None:
-    """Install the inference rules of whole models, and those of operators with the result shapes of a standard operator."""
-    inference.install()
-    for operator in _SHAPED_LIKE:
-        shaped_like(*operator)
-
-
 _NEUTRAL = frozenset({"Cast", "Expand", "Identity", "Reshape"})
 """Operators that return their first input where neither dtype nor shape change."""
-_SHAPED_LIKE = (("com.microsoft", "FusedConv", "Conv"), ("com.microsoft", "FusedGemm", "Gemm"))

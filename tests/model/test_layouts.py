@@ -154,6 +154,23 @@ MOVED = {
         "",
         {"LogSoftmax": 1, "Neg": 1},
     ),
+    "a gate of channels from the mean of an image, as TensorFlow writes squeeze and excitation": (
+        f"""t = {TO_LAST}(x) r = Relu(t) m = ReduceSum(r, image) q = Reshape(m, first) c = Conv(q, w) s = Reshape(c, last)
+        g = Neg(s) p = Mul(r, g) y = {TO_FIRST}(p)""",
+        """int64[2] image = {1, 2}, int64[4] first = {-1, 3, 1, 1}, int64[4] last = {-1, 1, 1, 3},
+        float[3, 3, 1, 1] w = {1, 2, 3, 0, 1, 2, 1, 1, 1}""",
+        {"Relu": 1, "ReduceSum": 1, "Conv": 1, "Neg": 1, "Mul": 1},
+    ),
+    "a maximum along one axis, counted from the end": (
+        f"t = {TO_LAST}(x) m = ReduceMax<axes = [-2]>(t) d = Sub(t, m) y = {TO_FIRST}(d)",
+        "",
+        {"ReduceMax": 1, "Sub": 1},
+    ),
+    "a sum along one axis, given as an input": (
+        f"t = {TO_LAST}(x) m = ReduceSum(t, row) d = Sub(t, m) y = {TO_FIRST}(d)",
+        "int64[1] row = {2}",
+        {"ReduceSum": 1, "Sub": 1},
+    ),
     "a layout of its own beside it": (
         f"t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [3]>(t) v = {TO_FIRST}(m) y = Mul(u, v)",
         "",
@@ -176,6 +193,13 @@ KEPT = {
     "an operand that has no other layout": f"t = {TO_LAST}(x) s = Softmax(t) m = Mul(t, s) y = {TO_FIRST}(m)",
     "an axis that is dropped elsewhere": "e = Unsqueeze(x, one) r = Relu(e) s = Squeeze(r) y = Softmax(s)",
     "a Softmax along the last axis": f"t = {TO_LAST}(x) s = Softmax<axis = 3>(t) y = {TO_FIRST}(s)",
+    "a maximum of the channels, which are last, as in LayerNorm": f"""t = {TO_LAST}(x) m = ReduceMax<axes = [3]>(t) d = Sub(t, m)
+    y = {TO_FIRST}(d)""",
+    "a sum of everything": f"t = {TO_LAST}(x) r = Relu(t) m = ReduceSum(r) d = Sub(r, m) y = {TO_FIRST}(d)",
+    "a maximum that drops its axis": f"""t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [2], keepdims = 0>(r)
+    s = Softmax(m) w = Unsqueeze(s, two) v = {TO_FIRST}(w) y = Mul(u, v)""",
+    "a sum along an axis that only a run knows": f"""h = Shape<start = 0, end = 1>(x) z = Sub(h, h) t = {TO_LAST}(x)
+    m = ReduceSum(t, z) y = {TO_FIRST}(m)""",
     "an operator that is not elementwise": f"t = {TO_LAST}(x) s = LpNormalization<axis = 3>(t) y = {TO_FIRST}(s)",
     "a value beside it whose axes are known later": """g = ReduceMax<axes = [2], keepdims = 0>(x) n = Softmax(g) p = Neg(n)
     u = Unsqueeze(p, two) m = Mul(x, u) two_again = Constant<value = int64[1] {2}>() f = Unsqueeze(n, two_again) y = Add(m, f)""",
@@ -289,6 +313,19 @@ def test_before_opset_7_operands_are_aligned_by_an_attribute() -> None:
     assert operators(simplified(proto)) == operators(proto)
 
 
+def calculation(draw: st.DrawFn, inner: list[str], result: str, rank: int, first: str | None) -> onnx.NodeProto:
+    """An operator that may move, and its operands, of which the first may be given."""
+    operator = draw(st.sampled_from(["Relu", "Neg", "Add", "Mul", "Sub", "Max", "Softmax", "ReduceMax"]))
+    operands = [draw(st.sampled_from(inner)) for _ in range(2 if operator in ("Add", "Mul", "Sub", "Max") else 1)]
+    if first is not None:
+        operands[0] = first
+    axis = st.integers(-rank, rank - 1)
+    along = {"axis": draw(axis)} if operator == "Softmax" else {}
+    if operator == "ReduceMax":
+        along = {"axes": draw(st.lists(axis, min_size=1, max_size=2, unique_by=lambda at: at % rank))}
+    return oh.make_node(operator, operands, [result], **along)
+
+
 @st.composite
 def models(draw: st.DrawFn) -> onnx.ModelProto:
     """Elementwise operators on values that came through a change of the layout, with changes back behind some of them."""
@@ -332,12 +369,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
         stored.append(oh.make_tensor(f"k{number}", onnx.TensorProto.FLOAT, shape, elements))
         inner.append(f"k{number}")
     for number in range(draw(st.integers(1, 5))):
-        operator = draw(st.sampled_from(["Relu", "Neg", "Add", "Mul", "Sub", "Max", "Softmax"]))
-        operands = [draw(st.sampled_from(inner)) for _ in range(1 if operator in ("Relu", "Neg", "Softmax") else 2)]
-        if number == 0:
-            operands[0] = "t0"
-        along = {"axis": draw(st.integers(-len(middle), len(middle) - 1))} if operator == "Softmax" else {}
-        nodes.append(oh.make_node(operator, operands, [f"v{number}"], **along))
+        nodes.append(calculation(draw, inner, f"v{number}", len(middle), first="t0" if number == 0 else None))
         inner.append(f"v{number}")
     read = {name for node in nodes for name in node.input}
     for name in [name for name in inner if name.startswith("v")]:

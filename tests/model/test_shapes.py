@@ -221,6 +221,26 @@ def test_batches_of_a_fused_matmul_broadcast_like_those_of_a_matmul() -> None:
     assert shape(fused, "y") == shape(model, "y") == ["Max(M, N)", 2, 3, 5]
 
 
+@pytest.mark.parametrize(
+    ("call", "inputs", "expected"),
+    [
+        (
+            'com.microsoft.FusedConv<activation = "Relu", pads = [1, 1, 1, 1]>(a, b)',
+            "float[N, 3, H, 8] a, float[5, 3, 3, 3] b",
+            ["N", 5, "H", 8],
+        ),
+        ('com.microsoft.FusedGemm<activation = "Relu", transB = 1>(a, b)', "float[N, 3] a, float[7, 3] b", ["N", 7]),
+    ],
+)
+def test_operators_that_onnxruntime_writes_have_shapes(call: str, inputs: str, expected: list[int | str]) -> None:
+    """A model that onnxruntime optimised, or that this tool fused before, has them."""
+    model = ir.from_onnx_text(
+        f'<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g ({inputs}) => (y) {{ y = {call} }}'
+    )
+    infer_shapes(model)
+    assert shape(model, "y") == expected
+
+
 def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_requested() -> None:
     model = inferred(
         "{ a = Constant <value_ints = [0]> () b = Constant <value_ints = [5]> () c = Constant <value_ints = [1]> () "
