@@ -1,7 +1,7 @@
 """Whether a value repeats along its last axis: two equal halves, or each element twice.
 
 Tables of cosines and sines for rotary embeddings do, because two elements share an angle. The proof is the constant itself, or
-how the value is computed: a value concatenated with itself, then only operations that are elementwise, by row, or on other axes.
+how the value is computed: joined or stacked with itself, then only operations that are elementwise, by row, or on other axes.
 Values of pairs may also be concatenated with each other along the last axis.
 """
 
@@ -64,7 +64,7 @@ def _joined(node: ir.Node, base: Base) -> list[ir.Value]:
 
     Along the last axis only pairs do, because a value of pairs has an even length. The result has other halves.
     """
-    stays = node.outputs[0].shape is not None and (base is _each_twice or not _along_last(node))
+    stays = node.outputs[0].shape is not None and (base is _each_twice or not _along(node, -1))
     return [v for v in node.inputs if v is not None] if stays else []
 
 
@@ -73,34 +73,45 @@ def _joined_to_itself(constants: Constants, value: ir.Value) -> bool | None:
     if array is not None:
         half = array.shape[-1] // 2 if array.ndim else 0
         return half > 0 and bool(np.array_equal(array[..., :half], array[..., half:]))
-    node = value.producer()
-    if node is None or node.domain or node.op_type != "Concat" or len(node.inputs) != 2 or not _along_last(node):
-        return None
-    first, second = node.inputs
-    return (
-        True
-        if first is not None and second is not None and constants.see_through(first) is constants.see_through(second)
-        else None
-    )
+    node, axis = value.producer(), -1
+    if node is not None and node.op_type == "Transpose" and not node.domain and node.inputs[0] is not None:
+        order = node.attributes.get_ints("perm") or (0,)
+        node, axis = constants.see_through(node.inputs[0]).producer(), order[-1] - len(order)
+    if node is None or node.domain or node.op_type != "Concat" or not _along(node, axis):
+        return _merges_copies(constants, value, -2)
+    return _is_one_value(constants, node)
 
 
 def _each_twice(constants: Constants, value: ir.Value) -> bool | None:
     array = constants.array(value)
     if array is not None:
         return array.ndim > 0 and array.shape[-1] % 2 == 0 and bool(np.array_equal(array[..., ::2], array[..., 1::2]))
+    return _merges_copies(constants, value, -1)
+
+
+def _merges_copies(constants: Constants, value: ir.Value, axis: int) -> bool | None:
+    """Whether the last axis merges two axes, and along one of them (-1 or -2) are two copies; None where unknown."""
     node = value.producer()
     if node is None or node.domain or node.op_type not in REGROUPING or node.inputs[0] is None:
         return None
-    pairs = constants.see_through(node.inputs[0])
-    rows, last = (pairs.shape[-2] if pairs.shape is not None and len(pairs.shape) > 1 else None), _last(value)
-    if not (isinstance(rows, int) and last == 2 * rows and _last(pairs) == 2):
+    apart = constants.see_through(node.inputs[0])
+    rows, row = (None, None) if apart.shape is None or len(apart.shape) < 2 else apart.shape[-2:]
+    if not isinstance(rows, int) or not isinstance(row, int) or _last(value) != rows * row or (rows, row)[axis] != 2:
         return None
-    repeated = pairs.producer()
-    if repeated is None or repeated.domain or repeated.inputs[0] is None or _last(repeated.inputs[0]) != 1:
+    made = apart.producer()
+    one = None if made is None or made.domain or made.inputs[0] is None else made.inputs[0].shape
+    if made is None or one is None or (len(one) >= -axis and one[axis] != 1):
         return None
-    if repeated.op_type in ("Expand", "Tile"):
+    if made.op_type in ("Expand", "Tile"):
         return True
-    return True if repeated.op_type == "Concat" and _along_last(repeated) and _joined_to_itself(constants, pairs) else None
+    return _is_one_value(constants, made) if made.op_type == "Concat" and _along(made, axis) else None
+
+
+def _is_one_value(constants: Constants, node: ir.Node) -> bool | None:
+    """Whether a Concat joins one value with itself; None where it joins others, which may be equal."""
+    if len(node.inputs) != 2 or node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    return True if constants.see_through(node.inputs[0]) is constants.see_through(node.inputs[1]) else None
 
 
 def _last(value: ir.Value) -> int | None:
@@ -109,9 +120,10 @@ def _last(value: ir.Value) -> int | None:
     return dim if isinstance(dim, int) else None
 
 
-def _along_last(node: ir.Node) -> bool:
+def _along(node: ir.Node, axis: int) -> bool:
+    """Whether a node works along this axis, counted from the end."""
     rank = None if node.outputs[0].shape is None else node.outputs[0].shape.rank()
-    return rank is not None and node.attributes.get_int("axis", 0) in (-1, rank - 1)
+    return rank is not None and node.attributes.get_int("axis", 0) in (axis, rank + axis)
 
 
 def _is_of_rows(node: ir.Node) -> bool:

@@ -29,6 +29,7 @@ from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.reshaping import as_reshape, target
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
+from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
 from onnx_subgraph.operators.elementwise import REARRANGING
@@ -191,9 +192,15 @@ class _Pass:
 
     def _rewrite(self, node: ir.Node) -> bool:
         """Replace a node by simpler ones with the same result. Returns whether it did."""
-        nodes = as_where(self._constants, node) or as_part(node) or as_reshape(node, self._constants.opset(node))
+        constants = self._constants
+        nodes = (
+            as_where(constants, node)
+            or as_part(node)
+            or as_reshape(node, constants.opset(node))
+            or as_fewer_axes(constants, node)
+        )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
-            nodes = as_unsqueeze(self._constants, node)
+            nodes = as_unsqueeze(constants, node)
         if nodes:
             self._replace(node, nodes)
         return bool(nodes)

@@ -21,6 +21,8 @@ HEADER = """
    int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2},
    int64[1] last = {-1}, int64[1] end = {99}, int64[1] two = {2}, int64[4] pairs = {2, 3, 4, 2}, int64[3] flat = {2, 3, 8},
    int64[3] regrouped = {2, 6, 4}, int64[4] apart = {2, 1, 3, 8},
+   int64[1] before = {-2}, int64[4] halves = {2, 3, 2, 4}, int64[1] row = {4}, int64[2] two_rows = {2, 4}, int64[1] four = {8},
+   int64[3] thirds = {2, 3, 12}, int64[4] six = {2, 3, 2, 4}, int64[3] flat3 = {2, 3, 8},
    int64[4] tiles = {1, 1, 1, 2}, int64[3] doubles = {1, 1, 2}>
 """
 JOINED = "d = Concat <axis = -1> (a, a)"
@@ -43,6 +45,22 @@ CASES = {
     "a reshape of the last axis": (f"{JOINED} y = Reshape (d, regrouped)", None, None),
     "a transpose of other axes": (f"{JOINED} y = Transpose <perm = [1, 0, 2]> (d)", True, None),
     "a transpose of the last axis": (f"{JOINED} y = Transpose <perm = [0, 2, 1]> (d)", None, None),
+    "rows joined to themselves, which become columns": (
+        "d = Concat <axis = 1> (a, a) y = Transpose <perm = [0, 2, 1]> (d)",
+        True,
+        None,
+    ),
+    "rows joined to others, which become columns": (
+        "d = Concat <axis = 1> (a, b) y = Transpose <perm = [0, 2, 1]> (d)",
+        None,
+        None,
+    ),
+    "joined along an axis that becomes the first": ("d = Concat <axis = -3> (a, a) y = Transpose (d)", None, None),
+    "joined along an axis that becomes another": (
+        "d = Concat <axis = 1> (a, a) y = Transpose <perm = [2, 1, 0]> (d)",
+        None,
+        None,
+    ),
     "a slice of other axes": (f"{JOINED} y = Slice (d, first, second, second)", True, None),
     "a slice of the last axis": (f"{JOINED} y = Slice (d, first, third, last)", None, None),
     "pairs by Expand": (f"{REPEATED} y = Sin (p)", None, True),
@@ -64,6 +82,24 @@ CASES = {
     "halves joined along another axis": (f"{JOINED} e = Concat <axis = 2> (b, b) y = Concat <axis = -3> (d, e)", True, None),
     "pairs joined behind a single element": (f"{REPEATED} y = Concat <axis = -1> (single, p, single)", None, None),
     "halves joined to other halves": (f"{JOINED} e = Concat <axis = 2> (b, b) y = Concat <axis = -1> (d, e)", None, None),
+    "halves by a stack, as in Keras": (
+        "u = Unsqueeze (a, before) e = Concat <axis = 2> (u, u) p = Reshape (e, flat) y = Cos (p)",
+        True,
+        None,
+    ),
+    "halves by Expand": ("u = Unsqueeze (a, before) e = Expand (u, halves) y = Reshape (e, flat)", True, None),
+    "halves by Expand of a row": (
+        "r = Slice (twice, first, second, first) q = Reshape (r, row) e = Expand (q, two_rows) y = Reshape (e, four)",
+        True,
+        False,
+    ),
+    "halves by a stack of two values": (
+        "u = Unsqueeze (a, before) v = Unsqueeze (b, before) e = Concat <axis = 2> (u, v) y = Reshape (e, flat)",
+        None,
+        None,
+    ),
+    "a stack that is no half": ("u = Unsqueeze (a, before) e = Concat <axis = 2> (u, u, u) y = Reshape (e, thirds)", None, None),
+    "a stack of two rows": ("e = Concat <axis = 1> (a, a) u = Reshape (e, six) y = Reshape (u, flat3)", None, None),
     "pairs of two values": (
         "u = Unsqueeze (a, last) v = Unsqueeze (b, last) e = Concat <axis = 3> (u, v) y = Reshape (e, flat)",
         None,
