@@ -26,7 +26,8 @@ _BROADCASTING = frozenset(
     )
 )
 
-
+_ENDLESS = 10**9
+"""tf2onnx writes this number for the end of an axis. No axis that only a run knows is as long."""
 EARLY = {"Slice": ("starts", "ends", "axes"), "TopK": ("k",)}
 """Operator that the library supports from opset 10 on → the attributes that became inputs then, in order."""
 
@@ -141,8 +142,11 @@ def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
         if isinstance(size, int) or end >= 2**31 - 1 or end < 0 or start < 0:
             continue
         whole = expression_of(size)
-        reached = None if whole is None else sympy.Max(0, sympy.Min(whole, sympy.Integer(end)) - start)
-        sizes[axis] = context.new_symbolic_dim() if reached is None else dim_of(sympy.floor((reached + step - 1) / step))
+        if whole is None:
+            sizes[axis] = context.new_symbolic_dim()
+            continue
+        last = whole if end >= _ENDLESS else sympy.Min(whole, sympy.Integer(end))
+        sizes[axis] = dim_of(sympy.floor((sympy.Max(0, last - start) + step - 1) / step))
     result.shape = ir.Shape(sizes)
 
 

@@ -249,6 +249,16 @@ def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_requested() -> None
     assert shape(model, "y") == ["batch", "Min(5, seq)"]
 
 
+@pytest.mark.parametrize(("start", "size"), [(0, "seq"), (2, "Max(0, seq - 2)")])
+def test_a_slice_to_the_end_that_tf2onnx_writes_takes_the_rest(start: int, size: str) -> None:
+    constants = f"int64[1] a = {{{start}}}, int64[1] b = {{1000000000}}, int64[1] c = {{1}}"
+    model = ir.from_onnx_text(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[batch, seq] x) => (y) <{constants}> {{ y = Slice (x, a, b, c) }}'
+    )
+    infer_shapes(model)
+    assert shape(model, "y") == ["batch", size]
+
+
 @pytest.mark.parametrize(("start", "end", "step"), [(0, 6, 2), (2, 9, 3), (0, 5, 1)])
 def test_so_may_a_slice_with_steps(start: int, end: int, step: int) -> None:
     constants = f"int64[1] a = {{{start}}}, int64[1] b = {{{end}}}, int64[1] axes = {{1}}, int64[1] steps = {{{step}}}"
