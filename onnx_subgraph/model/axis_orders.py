@@ -37,6 +37,15 @@ class Layout:
         """Whether a value of this shape has the layout: the axes that are dropped have the size 1."""
         return len(shape) == self.rank and all(shape[axis] == 1 for axis in self.dropped)
 
+    def then(self, later: Layout) -> Layout:
+        """The layout of a result that has a later layout of this one's result."""
+        return Layout(tuple(None if axis is None else self.order[axis] for axis in later.order), self.rank)
+
+    def as_permutation(self) -> list[int] | None:
+        """The operand's axis for each axis of the result; new ones are dropped ones. None if there are more of either."""
+        dropped = iter(self.dropped)
+        return [next(dropped) if axis is None else axis for axis in self.order] if len(self.order) == self.rank else None
+
     def undoes(self, earlier: Layout) -> bool:
         """Whether the layout after an earlier one is the original. What both leave out has the size 1."""
         if earlier.rank != len(self.order) or len(earlier.order) != self.rank:

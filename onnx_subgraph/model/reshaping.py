@@ -1,4 +1,4 @@
-"""Reshapes to constant shapes, and Transposes that are Reshapes.
+"""Reshapes to constant shapes, Transposes that are Reshapes, and chains of both that are one Transpose.
 
 A Reshape does not copy the elements, in contrast to a Transpose, and can be joined with the Reshapes around it.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.axis_orders import layout_of
+from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.model.surgery import constant
 
@@ -38,6 +40,30 @@ def as_reshape(node: ir.Node, opset: int) -> list[ir.Node]:
         return []
     made = constant(np.array(numbers, np.int64), f"{result.name}__shape")
     return [made, ir.Node("", "Reshape", [source, made.outputs[0]], name=f"{node.name or result.name}_reshaped")]
+
+
+def as_transpose(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The Transpose that gives the result of a chain of Transposes and of nodes that add and remove axes of size 1.
+
+    [] if there is no such chain, or something else reads a value between. Einsums with an axis for groups are computed so.
+    """
+    layout, source = layout_of(constants, node), node.inputs[0] if node.inputs else None
+    found: tuple[ir.Value, list[int]] | None = None
+    while layout is not None and source is not None:
+        maker = source.producer()
+        if maker is None or maker.graph is not node.graph or len(source.uses()) > 1 or source.is_graph_output():
+            break
+        before = layout_of(constants, maker)
+        if before is None:
+            break
+        layout, source = before.then(layout), maker.inputs[0]
+        order = layout.as_permutation()
+        if source is not None and order is not None and order != sorted(order):
+            found = source, order
+    if found is None:
+        return []
+    name = node.name or node.outputs[0].name
+    return [ir.Node("", "Transpose", [found[0]], [ir.AttrInt64s("perm", found[1])], name=f"{name}_transposed")]
 
 
 def target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:

@@ -27,7 +27,7 @@ from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
-from onnx_subgraph.model.reshaping import as_reshape, target
+from onnx_subgraph.model.reshaping import as_reshape, as_transpose, target
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
@@ -198,6 +198,7 @@ class _Pass:
             or as_part(node)
             or as_reshape(node, constants.opset(node))
             or as_fewer_axes(constants, node)
+            or as_transpose(constants, node)
         )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(constants, node)

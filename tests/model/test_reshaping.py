@@ -1,4 +1,4 @@
-"""A Transpose that only moves axes of size 1 becomes a Reshape; every other one stays."""
+"""A Transpose that only moves axes of size 1 becomes a Reshape; a chain that adds and removes such axes is one Transpose."""
 
 from __future__ import annotations
 
@@ -55,5 +55,67 @@ def test_any_transpose_computes_the_same(data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(sizes))))
     model = transposed(f"float[{', '.join(names)}] x", str(list(order)))
     _, written = simplified(model)
+    x = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
+CHAINS = {
+    "an axis for groups, as an einsum adds it": """u = Unsqueeze(x, two) t = Transpose<perm = [0, 2, 3, 1, 4]>(u)
+        z = Squeeze(t, one)""",
+    "the same by Reshapes": "u = Reshape(x, apart) t = Transpose<perm = [0, 2, 3, 1, 4]>(u) z = Reshape(t, merged)",
+    "two Transposes and an axis between": """a = Transpose<perm = [1, 0, 2, 3]>(x) u = Unsqueeze(a, one)
+        t = Transpose<perm = [3, 0, 1, 2, 4]>(u) z = Squeeze(t, two)""",
+    "an axis that goes at one place and comes at another": """u = Reshape(x, apart) t = Transpose<perm = [4, 2, 1, 0, 3]>(u)
+        z = Squeeze(t, four)""",
+}
+OTHERS = {
+    "another reader of a value between": """u = Unsqueeze(x, two) t = Transpose<perm = [0, 2, 3, 1, 4]>(u) z = Squeeze(t, one)
+        n = LpNormalization<axis = 2>(t) m = Squeeze(n, one) y = Sub(z, m)""",
+    "an axis that stays": "u = Unsqueeze(x, two) t = Transpose<perm = [0, 2, 3, 1, 4]>(u) s = Softmax(t) y = Squeeze(s, one)",
+    "axes that are merged": "u = Reshape(x, rows) t = Transpose<perm = [1, 0, 2]>(u) y = Unsqueeze(t, one)",
+}
+STORED = """int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4}, int64[5] apart = {0, 3, 4, 1, 5},
+int64[4] merged = {-1, 4, 3, 5}, int64[3] rows = {0, 12, 5}"""
+
+
+@pytest.mark.parametrize("body", CHAINS.values(), ids=CHAINS)
+def test_a_chain_with_axes_of_size_one_is_one_transpose(body: str) -> None:
+    model = parsed(f"{body} y = Softmax(z)", "float[n, 3, 4, 5] x", "float[A, B, C, D] y", STORED)
+    _, written = simplified(model)
+    assert operators(written) == {"Transpose": 1, "Softmax": 1}
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
+def test_other_chains_stay(body: str) -> None:
+    model = parsed(body, "float[n, 3, 4, 5] x", "float[A, B, C, D] y", STORED)
+    _, written = simplified(model)
+    assert operators(written) == operators(model)
+
+
+@given(st.data())
+def test_any_chain_computes_the_same(data: st.DataObject) -> None:
+    sizes = [data.draw(st.sampled_from([1, 2, 3])) for _ in range(data.draw(st.integers(1, 3)))]
+    names = [data.draw(st.sampled_from([str(size), letter])) for size, letter in zip(sizes, "abc", strict=False)]
+    given, shape, body, stored, value = f"float[{', '.join(names)}] x", list(sizes), "", [], "x"
+    for number in range(data.draw(st.integers(2, 5))):
+        ways = ["Transpose", "Unsqueeze", *(["Squeeze"] if 1 in shape and len(shape) > 1 else [])]
+        way, made = data.draw(st.sampled_from(ways)), f"v{number}"
+        if way == "Transpose":
+            order = data.draw(st.permutations(range(len(shape))))
+            shape = [shape[axis] for axis in order]
+            body += f"{made} = Transpose<perm = {list(order)}>({value}) "
+        else:
+            axes = range(len(shape) + 1) if way == "Unsqueeze" else [at for at, size in enumerate(shape) if size == 1]
+            axis = data.draw(st.sampled_from(list(axes)))
+            shape[axis : axis + (way == "Squeeze")] = [1] if way == "Unsqueeze" else []
+            stored.append(f"int64[1] a{number} = {{{axis}}}")
+            body += f"{made} = {way}({value}, a{number}) "
+        value = made
+    result = f"float[{', '.join('ABCDEFGH'[: len(shape)])}] y"
+    model = parsed(f"{body} y = Neg({value})", given, result, ", ".join(stored) or "float k = {1}")
+    _, written = simplified(model)
+    assert sum(operators(written).values()) <= sum(operators(model).values())
     x = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
     np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
