@@ -69,12 +69,24 @@ NETWORKS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
         lambda: MODELS.GemmaBackbone(**SIZES, num_query_heads=4, num_key_value_heads=1, head_dim=8),
         {"attention": 2, "rotary": 4, "RMSNorm": 5, "GELU": 2},
     ),
+    "gemma3": (
+        lambda: MODELS.Gemma3Backbone(**GROUPED, image_size=None, head_dim=8),
+        {"attention": 2, "rotary": 4, "RMSNorm": 9, "GELU": 2},
+    ),
+    "gpt_oss": (lambda: MODELS.GptOssBackbone(**GROUPED, num_experts=4), {"attention": 2, "rotary": 4, "RMSNorm": 5}),
     "gpt2": (lambda: MODELS.GPT2Backbone(**WHOLE), ENCODED),
     "llama": (lambda: MODELS.LlamaBackbone(**GROUPED), ROTATED),
     "mistral": (lambda: MODELS.MistralBackbone(**GROUPED), ROTATED),
     "opt": (lambda: MODELS.OPTBackbone(**WHOLE), {"attention": 2, "LayerNorm": 5}),
     "phi3": (lambda: MODELS.Phi3Backbone(**GROUPED), ROTATED),
     "qwen": (lambda: MODELS.QwenBackbone(**GROUPED), ROTATED),
+    "qwen3": (lambda: MODELS.Qwen3Backbone(**GROUPED, head_dim=8), {**ROTATED, "RMSNorm": 9}),
+    "smollm3": (
+        lambda: MODELS.SmolLM3Backbone(
+            100, 32, 64, 2, 4, 2, False, 0.0, [True, False], ["full_attention"] * 2, False, 1e-6, 32, 1e4, 1.0
+        ),
+        {"attention": 2, "rotary": 2, "RMSNorm": 5, "SiLU": 2},
+    ),
 }
 
 
