@@ -28,7 +28,7 @@ from onnx_subgraph.pipeline import fuse  # noqa: E402
 
 MICROSOFT = "com.microsoft."
 OPERATORS = {
-    "attention": ("Attention", f"{MICROSOFT}MultiHeadAttention", f"{MICROSOFT}Attention"),
+    "attention": ("Attention", *(f"{MICROSOFT}{kind}Attention" for kind in ("MultiHead", "GroupQuery", ""))),
     "rotary": ("RotaryEmbedding", f"{MICROSOFT}RotaryEmbedding"),
     "LayerNorm": ("LayerNormalization", f"{MICROSOFT}SkipLayerNormalization", f"{MICROSOFT}EmbedLayerNormalization"),
     "RMSNorm": ("RMSNormalization", "SimplifiedLayerNormalization", f"{MICROSOFT}SkipSimplifiedLayerNormalization"),
