@@ -86,6 +86,8 @@ def _regrouped(before: ir.Shape, after: ir.Shape) -> Layout | None:
 
 def named_axes(constants: Constants, node: ir.Node, rank: int) -> set[int] | None:
     """The axes that a node names by an attribute or its second input, counted from the first; None where they are not known."""
+    if not rank:
+        return None
     named, given = node.attributes.get("axes"), node.inputs[1] if len(node.inputs) > 1 else None
     array = None if given is None else constants.array(given)
     if named is not None:

@@ -129,7 +129,10 @@ class _Region:
 
         A kernel is fastest along the last axes. LayerNorm reduces the channels, which are last before they move.
         """
-        if not node.op_type.startswith("Reduce") or node.domain:
+        source = next(iter(node.inputs), None)
+        if not node.op_type.startswith("Reduce") or node.domain or source is None or source.shape is None:
+            return None
+        if len(source.shape) != self.layout.rank:
             return None
         order, axes = self.layout.order, named_axes(self.constants, node, self.layout.rank)
         if not axes or not axes <= set(order):

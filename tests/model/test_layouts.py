@@ -198,6 +198,8 @@ KEPT = {
     "a sum of everything": f"t = {TO_LAST}(x) r = Relu(t) m = ReduceSum(r) d = Sub(r, m) y = {TO_FIRST}(d)",
     "a maximum that drops its axis": f"""t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [2], keepdims = 0>(r)
     s = Softmax(m) w = Unsqueeze(s, two) v = {TO_FIRST}(w) y = Mul(u, v)""",
+    "a maximum of everything, as a scalar": """m = ReduceMax<axes = [0, 1, 2, 3], keepdims = 0>(x) u = Unsqueeze(m, zero)
+    y = Mul(x, u)""",
     "a sum along an axis that only a run knows": f"""h = Shape<start = 0, end = 1>(x) z = Sub(h, h) t = {TO_LAST}(x)
     m = ReduceSum(t, z) y = {TO_FIRST}(m)""",
     "an operator that is not elementwise": f"t = {TO_LAST}(x) s = LpNormalization<axis = 3>(t) y = {TO_FIRST}(s)",
@@ -219,7 +221,7 @@ KEPT = {
 
 @pytest.mark.parametrize("body", KEPT.values(), ids=KEPT)
 def test_operators_stay_where_a_layout_is_needed(body: str) -> None:
-    weights = """int64[1] one = {1}, int64[1] two = {2}, int64[2] both = {2, 3}, int64[2] rows = {-1, 4},
+    weights = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[2] both = {2, 3}, int64[2] rows = {-1, 4},
     float[4] k = {1, 2, 3, 4}, int64[10] other = {0, -1, 0, 0, 0, 0, 1, 0, 0, 0}"""
     proto = parsed(body, weights=weights)
     assert operators(simplified(proto)) == operators(proto)
