@@ -54,6 +54,7 @@ class Noise:
 
     flips: the largest fraction of elements that one draw changed, if the output is not of floats, or that jumped, if it is; those
     do not count otherwise. unsteady: where the reference is NaN or infinite, but a draw gave a finite number; None if nowhere.
+    reshaped: whether a draw gave another shape.
     """
 
     largest: Array | None = None
@@ -61,11 +62,13 @@ class Noise:
     squares: float = 0.0
     count: int = 0
     flips: float = 0.0
+    reshaped: bool = False
 
     def add(self, reference: Array, other: Array) -> None:
         """Add one draw: the same output without noise and with noise inside the model."""
         if reference.shape != other.shape or reference.size == 0:
-            return  # the shape depends on the data and changed: elements can't be compared
+            self.reshaped |= reference.shape != other.shape  # elements can't be compared
+            return
         if not is_float(reference):
             self.flips = max(self.flips, float(np.mean(reference != other)))
             return

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import onnx
@@ -14,9 +16,9 @@ import pytest
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.report.wording import exceptions
 from onnx_subgraph.verification import trial
-from onnx_subgraph.verification.bounds import bound
+from onnx_subgraph.verification.bounds import Noise, bound
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.cases import WIDE
+from onnx_subgraph.verification.cases import WIDE, Drawing
 from onnx_subgraph.verification.judge import compare
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, open_session, run
@@ -573,6 +575,18 @@ def test_what_optimisation_spoils_is_still_compared_with_our_kernels() -> None:
     assert not trial.Outcome(CPU, True, case, other).runs()
     assert not trial.Outcome(CPU, False, case, other).runs()[0].equal
     assert not trial.Outcome("kernels", True, case, other, also=True).runs()[0].equal
+
+
+@pytest.mark.parametrize(("shape", "spoiled"), [((1, 3), {"y"}), ((2, 3), set())])
+def test_optimisation_that_changes_the_shape_in_the_original_spoils_an_output(shape: tuple[int, ...], spoiled: set[str]) -> None:
+    """onnxruntime has done so where it fused a sum of two batches, of which one broadcasts, with LayerNorm."""
+    reference, noise, said = {"y": np.zeros((2, 3), np.float32)}, Noise(), list[str]()
+    case = Case({}, 0, {}, reference, {"y": bound(reference["y"])})
+    noise.add(reference["y"], np.zeros(shape, np.float32))
+    told = {"_noises": [{"y": noise}], "_say": said.append, "_bound_of": lambda *_: case.bounds["y"]}
+    drawing = SimpleNamespace(fed=SimpleNamespace(random=()), **told)
+    Drawing._leave_spoiled(cast("Drawing", drawing), [case])
+    assert case.spoiled == spoiled and bool(said) == bool(spoiled)
 
 
 DETECTOR = """<ir_version: 8, opset_import: ["" : 17]>
