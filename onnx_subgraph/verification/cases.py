@@ -232,9 +232,8 @@ class Drawing:
         """Compare outputs that optimisation changes in shape, or by more than a rounding, without it only: onnxruntime errs."""
         for case, noises in zip(cases, self._noises, strict=True):
             for name, array in flatten(case.outputs).items():
-                noise = noises[name]
-                is_spoiled = noise.reshaped or is_too_wide(array, self._bound_of(name, array, noise))
-                if is_spoiled and name not in self.fed.random:
+                spoils = noises[name].reshaped or is_too_wide(array, self._bound_of(name, array, noises[name]))
+                if spoils and name not in self.fed.random:
                     case.spoiled.add(name)
                     noises[name] = Noise()
                     self._say(f"{name} is compared without optimisation only: onnxruntime's changes it in the original")
