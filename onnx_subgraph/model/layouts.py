@@ -2,7 +2,7 @@
 
 Converters from TensorFlow write a Transpose on both sides of an operator: images have their channels last there, and first in
 ONNX. Others add axes of size 1 and remove them again. Patterns have neither in a formula. Values stay what they are, at another
-place; a kernel may round the last elements of a row differently.
+place; a kernel may round the last elements of a row, and sums, differently.
 """
 
 from __future__ import annotations
