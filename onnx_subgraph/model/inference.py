@@ -33,6 +33,8 @@ from onnx_subgraph.model.inference_rules import (
 from onnx_subgraph.model.shape_arithmetic import LONGEST_SHAPE
 from onnx_subgraph.operators.names import qualified
 
+_LATEST = 13
+"""Opset of a standard operator's rule. Rules hardly change between opsets, and read inputs and attributes by name."""
 LIKE = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 """Operators of onnxruntime whose results have the type and shape of a standard operator's."""
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
@@ -75,15 +77,16 @@ def install() -> None:
         scaled = functools.partial(_guarded, functools.partial(_extended, after_scaled_product, product))
         for operator in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
             registry.register("com.microsoft", operator, 1)(scaled)
-    _add_fused()
-
-
-def _add_fused() -> None:
-    """Give the operators in `LIKE` the rules of those in the standard."""
     for operator, standard in LIKE.items():
-        rule = registry.get("", standard, 13)
-        if rule is not None:
-            registry.register("com.microsoft", operator, 1)(rule)
+        add_rule_of(standard, "com.microsoft", operator)
+
+
+def add_rule_of(standard: str, domain: str, operator: str) -> bool:
+    """Give an operator without a rule that of a standard operator. Returns whether it has one."""
+    rule = registry.get("", standard, version=_LATEST)
+    if rule is not None and not registry.has(domain, operator):
+        registry.register(domain, operator, 1)(rule)
+    return bool(registry.has(domain, operator))
 
 
 def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:

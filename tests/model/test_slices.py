@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.helper as oh
-import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from onnx_subgraph.model.shapes import declared_only, infer_shapes
-from onnx_subgraph.model.simplify import simplify
+from tests.model.test_layouts import simplified
 
 SIZES = (2, "N", 5)
 
@@ -25,16 +23,6 @@ def sliced(numbers: dict[str, list[int] | None]) -> onnx.ModelProto:
     x, y = oh.make_tensor_value_info("x", 1, SIZES), oh.make_tensor_value_info("y", 1, None)
     graph = oh.make_graph(nodes, "g", [x], [y], stored)
     return onnx.shape_inference.infer_shapes(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8))
-
-
-def simplified(proto: onnx.ModelProto) -> onnx.ModelProto:
-    model = ir.from_proto(proto)
-    infer_shapes(model)
-    simplify(model)
-    with declared_only(model):
-        written = ir.to_proto(model)
-    onnx.checker.check_model(written, full_check=True)
-    return written
 
 
 def numbers_of(proto: onnx.ModelProto) -> list[list[int]] | None:
