@@ -14,7 +14,6 @@ from itertools import combinations, cycle
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.proving.instance import Builder
-from onnx_subgraph.proving.lines import Lines, lines_of
 from onnx_subgraph.proving.sketch import Sketch, alternatives_of
 from onnx_subgraph.proving.spelling import LATEST, OPSETS, STORAGES, Spelling, UnbuildableError, points
 
@@ -89,15 +88,13 @@ class Covering:
     each: list[Choice] = field(init=False)
     pieces: dict[Alternative, list[Choice]] = field(init=False)
     _order: dict[Alternative, int] = field(init=False)
-    _results: list[str] = field(init=False)
-    _lines: Lines = field(init=False)
+    _sketch: Sketch = field(init=False)
     _used: dict[frozenset[Alternative], frozenset[Alternative]] = field(default_factory=dict)
     _sketched: dict[frozenset[Alternative], frozenset[Alternative]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.first = _first(self.pattern)
-        self._lines = lines_of(self.pattern.match)
-        self._results = Builder(self.pattern, Spelling()).results_wanted()
+        self._sketch = Sketch(self.pattern, Builder(self.pattern, Spelling()).results_wanted())
         outer, alike = _outer(self.pattern), _alike(self.pattern)
         ways: dict[Alternative, list[Choice]] = {
             (point, index): [{**way, **dict.fromkeys(alike.get(point, (point,)), index)} for way in outer[point]]
@@ -138,8 +135,7 @@ class Covering:
         """The alternatives in the model of this choice, assuming that the example's shapes fit; faster than `used`."""
         key = frozenset(choice.items())
         if key not in self._sketched:
-            spelling = Spelling({**self.first, **choice}, opset=LATEST)
-            self._sketched[key] = Sketch(self.pattern, spelling, wanted=self._results, lines=self._lines).alternatives()
+            self._sketched[key] = self._sketch.alternatives(choice)
         return self._sketched[key]
 
     def _pieces(self, one: Alternative, ways: Mapping[Alternative, list[Choice]]) -> Iterator[Choice]:

@@ -1,15 +1,21 @@
-"""Find the alternatives in the model of a spelling without building the whole model."""
+"""Find the alternatives in the model of a choice without building the model."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.evaluation import evaluate
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.operators import Schema
+from onnx_subgraph.language.sentence import asks_presence
+from onnx_subgraph.matching.synonyms import written
+from onnx_subgraph.operators import schema
 from onnx_subgraph.proving.instance import Builder
-from onnx_subgraph.proving.spelling import Spelling, UnbuildableError
+from onnx_subgraph.proving.lines import Lines, lines_of
+from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError
 
 
 def alternatives_of(pattern: Pattern, spelling: Spelling) -> frozenset[tuple[int, int]]:
@@ -19,45 +25,90 @@ def alternatives_of(pattern: Pattern, spelling: Spelling) -> frozenset[tuple[int
     return frozenset(builder.used)
 
 
+class Point(NamedTuple):
+    """A place of a formula with alternatives. point: the `id` of its term. ways: what each alternative reads."""
+
+    point: int
+    ways: tuple[tuple[Part, ...], ...]
+
+
+Part = str | Point
+"""What a term reads: a name, or one of several alternatives."""
+IMPOSSIBLE = Point(0, ((),))
+"""Read by what can't be built."""
+
+
 @dataclass(slots=True)
-class Sketch(Builder):
-    """A builder that visits terms but makes no nodes and no arrays. wanted: the result of `results_wanted`."""
+class Sketch:
+    """A formula without all but its names and points. wanted: the names of the results to build."""
 
-    wanted: list[str] = field(default_factory=list)
+    pattern: Pattern
+    wanted: Iterable[str]
+    _lines: Lines = field(init=False)
+    _parts: dict[str, tuple[Part, ...]] = field(init=False)
+    _presence: tuple[Expression, ...] = field(init=False)
 
-    def alternatives(self) -> frozenset[tuple[int, int]]:
+    def __post_init__(self) -> None:
+        self._lines = lines_of(self.pattern.match)
+        self._parts = {name: tuple(_parts(line.assignment.term)) for name, line in self._lines.items()}
+        self._presence = tuple(filter(asks_presence, self.pattern.where))
+
+    def alternatives(self, choice: Mapping[int, int]) -> frozenset[tuple[int, int]]:
         """The alternatives of the instance, assuming that the example's shapes fit; empty where a sentence excludes it."""
-        try:
-            for name in self.wanted:
-                self.named(name)
-            Builder.check_presence(self)
-        except UnbuildableError:
-            return frozenset()
-        return frozenset(self.used)
+        used: set[tuple[int, int]] = set()
+        present: dict[str, bool] = {}
+        left: list[Part] = [*self.wanted]
+        while left:
+            part = left.pop()
+            if isinstance(part, Point):
+                index = choice.get(part.point, 0)
+                used.add((part.point, index))
+                left += part.ways[index]
+            elif part not in present:
+                line = self._lines.get(part)
+                present.update(dict.fromkeys((part,) if line is None else (*line.assignment.names, *line.captured), True))
+                left += self._parts.get(part, ())
+        excluded = (IMPOSSIBLE.point, 0) in used or any(evaluate(s, present.get) is False for s in self._presence)
+        return frozenset() if excluded else frozenset(used)
 
-    def node(
-        self, operator: str, inputs: list[str], attributes: dict[str, Any] | None = None, outputs: int = 1, domain: str = ""
-    ) -> str:
-        return self.fresh(operator)
 
-    def constant(self, value: Any, dtype: str) -> str:
-        return self.fresh("k")
+def _parts(term: syntax.Term) -> Iterator[Part]:
+    """What a term reads."""
+    match term:
+        case syntax.Variable(name="_") | syntax.Omitted():
+            yield IMPOSSIBLE
+        case syntax.Variable(name=name, optional=True):
+            yield Point(id(term), ((name,), ()))
+        case syntax.Variable(name=name):
+            yield name
+        case syntax.Either(alternatives=alternatives):
+            yield Point(id(term), tuple(tuple(_parts(a)) for a in alternatives))
+        case syntax.Rearrange(source=source):
+            yield from _parts(source)
+        case syntax.Apply() | syntax.Chain() if (found := written(term)) is not None:
+            yield Point(id(term), (tuple(_operands(term)), *(tuple(_parts(f)) for f in found.formulas)))
+        case syntax.Apply(operators=operators) if len(operators) > 1:
+            yield Point(id(term), tuple((*_exists(operator), *_operands(term)) for operator in operators))
+        case syntax.Apply(operators=(operator,)):
+            yield from _exists(operator)
+            yield from _operands(term)
+        case syntax.Chain():
+            yield from _operands(term)
 
-    def free(self, name: str) -> str:
-        return self.values.setdefault(name, name)
 
-    def results(self, term: syntax.Term, wanted: int) -> list[str]:
-        return (
-            Builder.results(self, self.alternative(term), wanted)
-            if isinstance(term, syntax.Either)
-            else [self.value(term)] * wanted
-        )
+def _operands(term: syntax.Apply | syntax.Chain) -> Iterator[Part]:
+    if isinstance(term, syntax.Chain):
+        for item, _ in term.items:
+            yield from _parts(item)
+        return
+    for argument in term.arguments:
+        if not isinstance(argument, syntax.Omitted) and not (isinstance(argument, syntax.Variable) and argument.name == "_"):
+            yield from _parts(argument)
+    for _, value in term.keywords:
+        if isinstance(value, syntax.Either):
+            yield Point(id(value), ((),) * len(value.alternatives))
 
-    def value(self, term: syntax.Term) -> str:
-        return self.value(term.source) if isinstance(term, syntax.Rearrange) else Builder.value(self, term)
 
-    def argument(self, term: syntax.Term, operator: str) -> str:
-        return "" if isinstance(term, syntax.Variable) and term.name == "_" else Builder.argument(self, term, operator)
-
-    def keyword(self, known: Schema, key: str, value: Any, inputs: list[str], attributes: dict[str, Any]) -> None:
-        return None
+def _exists(operator: syntax.Operator) -> Iterator[Part]:
+    if schema(operator.name, operator.domain, LATEST if not operator.domain else 1) is None:
+        yield IMPOSSIBLE

@@ -17,8 +17,6 @@ from onnx_subgraph.matching.synonyms import written
 OPSETS = (18, 13, 11, 23, 17)
 LATEST = 24
 """The latest opset that the current releases of onnxruntime run. Used if an operator does not exist at the requested opset."""
-MOST_WAYS = 32
-"""The most ways to one line of a formula that are tried."""
 STORAGES = ("initializer", "constant node", "rank one")
 
 
