@@ -1,8 +1,9 @@
 """Settings of the whole suite.
 
 Property tests have no deadline, because a slow machine does not break a law. Terminals are wide enough for the path of a
-temporary folder. Workers and the processes that tests start share compiled modules, even where the shell disables them: to
-compile takes each a second for the package, and four for the tests, whose assertions pytest rewrites.
+temporary folder. Garbage is collected after each module, and where the tool itself asks for it. Workers and the processes that
+tests start share compiled modules, even where the shell disables them: to compile takes each a second for the package, and four
+for the tests, whose assertions pytest rewrites.
 
 `--thorough` (`make test-thorough`) draws more examples and runs the slow tests: proofs of patterns with every pair of
 alternatives, and tests marked `thorough`. Without it, each law is still tested, on fewer models.
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, settings
 for name, examples in (("quick", 30), ("thorough", 200)):
     settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quick")
+gc.disable()
 os.environ["COLUMNS"] = "200"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -15,7 +15,7 @@ from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.operators import schema
 from onnx_subgraph.proving.instance import Builder
 from onnx_subgraph.proving.lines import Lines, lines_of
-from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError
+from onnx_subgraph.proving.spelling import LATEST, Spelling
 
 
 def alternatives_of(pattern: Pattern, spelling: Spelling) -> frozenset[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Runs every pattern's instances with sizes of 0, before and after fusing; prints a line for each that runs only before.
 
-    python tests/soundness/empty.py [PATTERN…]
+    python tests/soundness/empty.py [--spellings N] [PATTERN…]
 
 Some of onnxruntime's kernels end the process for an empty tensor, so models run in child processes. An instance whose rewrite
 assumes that no size is 0 may fail.
@@ -8,6 +8,7 @@ assumes that no size is 0 may fail.
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import sys
@@ -89,18 +90,18 @@ def with_free(instance: Instance, size: int) -> onnx.ModelProto:
     return proto
 
 
-def instances(pattern: Pattern) -> Iterator[Instance]:
-    """The plain instances of a pattern: each alternative occurs in one."""
-    for spelling in islice(base_spellings(pattern), 1 if pattern.id in FIRST_ONLY else None):
+def instances(pattern: Pattern, most: int | None) -> Iterator[Instance]:
+    """The plain instances of a pattern, `most` at most; each alternative occurs in one."""
+    for spelling in islice(base_spellings(pattern), 1 if pattern.id in FIRST_ONLY else most):
         try:
             yield build(pattern, spelling)
         except UnbuildableError:
             continue
 
 
-def emptied(pattern: Pattern) -> Iterator[tuple[onnx.ModelProto, Feeds]]:
+def emptied(pattern: Pattern, most: int | None) -> Iterator[tuple[onnx.ModelProto, Feeds]]:
     """The instances of a pattern with inputs in which one size is 0."""
-    for instance in instances(pattern):
+    for instance in instances(pattern, most):
         for size in sorted({size for array in instance.feeds.values() for size in array.shape if size > 1}):
             shapes = {name: [0 if n == size else n for n in array.shape] for name, array in instance.feeds.items()}
             feeds = {name: np.zeros(shape, instance.feeds[name].dtype) for name, shape in shapes.items()}
@@ -120,9 +121,9 @@ def fused(proto: onnx.ModelProto, pattern: Pattern, loads: Loadability) -> Itera
             yield target, ir.to_proto(model)
 
 
-def failing(pattern: Pattern, loads: Loadability) -> Iterator[str]:
+def failing(pattern: Pattern, loads: Loadability, most: int | None) -> Iterator[str]:
     """Where a fused instance fails or differs with a size of 0, and its original runs."""
-    models = list(emptied(pattern))
+    models = list(emptied(pattern, most))
     run = [(proto, f, known) for (proto, f), known in zip(models, outputs_of(models), strict=True) if known is not None]
     each = [(target, made, feeds, known) for proto, feeds, known in run for target, made in fused(proto, pattern, loads)]
     for (target, _, feeds, expected), outputs in zip(each, outputs_of([(made, f) for _, made, f, _ in each]), strict=True):
@@ -137,10 +138,14 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 def main() -> None:
     """Print what fails, and how many patterns were tried."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("patterns", nargs="*", metavar="PATTERN")
+    parser.add_argument("--spellings", type=int, metavar="N", help="try N spellings of each pattern at most")
+    given = parser.parse_args()
     loads = Loadability(PROVIDER)
-    patterns = [p for p in load_patterns().patterns if p.is_formula and (len(sys.argv) == 1 or p.id in sys.argv)]
+    patterns = [p for p in load_patterns().patterns if p.is_formula and (not given.patterns or p.id in given.patterns)]
     for pattern in patterns:
-        for line in failing(pattern, loads):
+        for line in failing(pattern, loads, given.spellings):
             sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"{len(patterns)} patterns\n")
 

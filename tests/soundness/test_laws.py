@@ -1,4 +1,4 @@
-"""The laws of the commands hold on some random graphs, and planted defects break them.
+"""The laws of the commands hold on a random graph, and planted defects break them.
 
 `benchmarks/commands.py` tries thousands.
 """
@@ -14,10 +14,8 @@ from onnx_subgraph.model.files import save
 from onnx_subgraph.session.static import StaticSession
 from tests.soundness import laws, trial
 
-ENOUGH = 2
-"""Graphs for each law that have what it is about …"""
 MOST = 20
-"""… of so many at most."""
+"""The most graphs to try for one that has what a law is about."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +36,9 @@ def test_a_law_holds(law: str, tmp_path: Path, thorough: bool) -> None:
         held = laws.held(law, trial.drawn(number, 0), folder(tmp_path, number))
         assert not held.broken
         seen += bool(held.seen)
-        if seen == ENOUGH and not thorough:
+        if seen and not thorough:
             return
-    assert seen >= ENOUGH, "too few graphs have what the law is about"
+    assert seen, "no graph has what the law is about"
 
 
 def lose_an_output(patch: pytest.MonkeyPatch) -> None:
