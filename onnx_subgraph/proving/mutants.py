@@ -6,8 +6,9 @@ A correct pattern does not fuse a mutant, or the fused mutant still computes the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import onnx
@@ -44,6 +45,15 @@ def mutants(instance: Instance) -> Iterator[Mutant]:
         *(_other_attributes, _unsaid_attributes, _swapped, _read_elsewhere),
     ):
         yield from kind(instance)
+
+
+def of_each_kind(instances: Iterable[Instance], most: int | None = None) -> list[Mutant]:
+    """The mutants of instances, each kind of the first instance that has it; of many, a sample of `most`."""
+    made: list[Mutant] = []
+    for instance in instances:
+        tried = {mutant.kind for mutant in made}
+        made += [mutant for mutant in mutants(instance) if mutant.kind not in tried]
+    return made if most is None or len(made) <= most else Random(len(made)).sample(made, most)
 
 
 def _changed(instance: Instance, change: str, edit: Callable[[onnx.GraphProto], None]) -> Mutant:

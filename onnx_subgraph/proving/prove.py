@@ -9,7 +9,7 @@ proved at least once. A region pattern is proved by its `fuses`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -36,14 +36,14 @@ from onnx_subgraph.proving.draw import widened
 from onnx_subgraph.proving.given import drawn, given, inferred
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.missing import why_not_found
-from onnx_subgraph.proving.mutants import Mutant, mutants
+from onnx_subgraph.proving.mutants import Mutant, mutants, of_each_kind
 from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
-MOST_MUTANTS = 40
+MOST_MUTANTS = 30
 """The mutants of one pattern that are tried without pairs of alternatives; most patterns have fewer."""
 
 
@@ -124,18 +124,9 @@ class _Proof:
         since = max([self.spelling(spelling) for spelling in spellings_of_each(models)], default=0)
         for spelling in spellings_of_pairs(models, since) if self.pairs else ():
             self.spelling(spelling)
-        for mutant in self.mutants(map(Spelling, models.each)):
+        plain = filter(None, map(self.build, map(Spelling, models.each)))
+        for mutant in of_each_kind(plain, most=None if self.pairs else MOST_MUTANTS):
             self.mutant(mutant)
-
-    def mutants(self, spellings: Iterable[Spelling]) -> list[Mutant]:
-        """The mutants of instances in these spellings, each kind for the first that has it; some of them without `pairs`."""
-        made: list[Mutant] = []
-        for spelling in spellings:
-            instance, tried = self.build(spelling), {m.kind for m in made}
-            made += [m for m in (mutants(instance) if instance is not None else ()) if m.kind not in tried]
-        if self.pairs or len(made) <= MOST_MUTANTS:
-            return made
-        return Random(self.pattern.id).sample(made, MOST_MUTANTS)
 
     def spelling(self, spelling: Spelling) -> int:
         """Try one spelling; again at a later opset for targets that need one. Returns the latest opset needed, or 0."""
