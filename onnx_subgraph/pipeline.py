@@ -84,12 +84,8 @@ def _fuse(
     clock = Clock(progress)
     reference = _reference(model, library, options, clock)
     own_kernels = _own_kernels() if options.target == "native" else None
-    with clock.stage("load"), uncollected():
-        original = load(model)
-        made_constant = make_constant(original) if options.constant_initializers else ()
-        if not options.fixed:  # else after the dimensions have their sizes: inference may give them the names of others
-            infer_shapes(original)
-        before, opset_before = _operators(original), original.opset_imports.get("", 0)
+    original, made_constant = _loaded(model, reference, options, clock)
+    before, opset_before = _operators(original), original.opset_imports.get("", 0)
     if options.fixed:
         with clock.stage("specialize"):
             specialize(original, options.fixed)
@@ -170,6 +166,17 @@ def _fuse(
         with clock.stage("bench"):
             result = replace(result, bench=_timed(model, output, options))
     return replace(result, output=output)
+
+
+def _loaded(model: Path, reference: Reference, options: Options, clock: Clock) -> tuple[ir.Model, tuple[str, ...]]:
+    """The model with inferred shapes, and the names of initializers that were made constant."""
+    with clock.stage("load"), uncollected():
+        original = load(model)
+        made_constant = make_constant(original) if options.constant_initializers else ()
+        if not options.fixed:  # else after the dimensions have their sizes: inference may give them the names of others
+            infer_shapes(original)
+            reference.inferred = original
+    return original, made_constant
 
 
 def _reference(model: Path, library: Library, options: Options, clock: Clock) -> Reference:

@@ -50,6 +50,7 @@ def raise_opset(model: ir.Model, opset: int) -> ir.Model:
     converted.functions.extend(_raised_function(ir.to_proto(f), opset) for f in model.functions.values())
     raised = ir.from_proto(converted)
     _put_back(model, raised, opset)
+    shapes.shape_constants(raised)
     _check(model, raised)
     return raised
 

@@ -53,9 +53,14 @@ def infer_shapes(model: ir.Model) -> None:
             infer_local_functions(model, lambda body: onnx_shape_inference.infer_symbolic_shapes(body, warn_on_missing=False))
     except Exception as error:  # Keep what was inferred so far and record the error.
         model.meta[PROBLEM] = f"{type(error).__name__}: {error}".splitlines()[0]
-        _shape_constants(model)
+        shape_constants(model)
     finally:
         _clean(model, constants)
+
+
+def is_complete(model: ir.Model) -> bool:
+    """Whether the type and shape of every value are known, so that inference could tell nothing new."""
+    return all(value.dtype is not None and value.shape is not None for value in values(model))
 
 
 @contextmanager
@@ -71,7 +76,7 @@ def _without_defaults(model: ir.Model) -> Iterator[None]:
             value.const_value = tensor
 
 
-def _shape_constants(model: ir.Model) -> None:
+def shape_constants(model: ir.Model) -> None:
     """Give constants the type and shape of their tensors, which are always known."""
     for value in values(model):
         tensor = ir.convenience.get_const_tensor(value) if value.shape is None or value.dtype is None else None

@@ -7,6 +7,7 @@ Captured values stay in memory until they are used, so a caller that needs many 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.verification.feeds import Feeds
 from onnx_subgraph.verification.memory import open_model
-from onnx_subgraph.verification.randomness import with_results_yielded
-from onnx_subgraph.verification.sessions import Failure, run
+from onnx_subgraph.verification.randomness import yield_only
+from onnx_subgraph.verification.sessions import Failure, Session, run
 
 
 def capturable(model: ir.Model) -> set[str]:
@@ -24,23 +25,36 @@ def capturable(model: ir.Model) -> set[str]:
     return {value.name for value in values if value.name and isinstance(value.type, ir.TensorType | None)}
 
 
-def capture(
-    model: ir.Model, source: Path, names: Collection[str], provider: str, feeds: Sequence[Feeds]
-) -> Iterator[dict[str, Any] | Failure]:
-    """For each of the `feeds`, the values of these names, or the failure that prevents it. All names must be capturable.
+class Capture:
+    """Captures values of a model: it is copied once, for any number of batches.
 
     source: the file that the model was read from; its folder holds the external data.
     """
-    inner = with_results_yielded(model, names)
-    defaults = {v.name: v.const_value for v in model.graph.inputs if v.name in names and v.const_value is not None}
-    session = open_model(inner, source.resolve().parent, provider) if inner.graph.outputs else None
-    for given in feeds:
-        known = {name: tensor.numpy() for name, tensor in defaults.items()} | given
-        if isinstance(session, Failure):
-            yield session
-            continue
-        yielded = {} if session is None else run(session, given)
-        if isinstance(yielded, Failure):
-            yield yielded
-        else:
-            yield {name: yielded[name] if name in yielded else known[name] for name in names}
+
+    def __init__(self, model: ir.Model, source: Path, provider: str) -> None:
+        self._model, self._home, self._provider = model, source.resolve().parent, provider
+
+    @cached_property
+    def _copy(self) -> ir.Model:
+        return self._model.clone()
+
+    def __call__(self, names: Collection[str], feeds: Sequence[Feeds]) -> Iterator[dict[str, Any] | Failure]:
+        """For each of the `feeds`, the values of these names, or the failure that prevents it. All must be capturable."""
+        inputs = self._model.graph.inputs
+        defaults = {v.name: v.const_value for v in inputs if v.name in names and v.const_value is not None}
+        session = self._open(names)
+        for given in feeds:
+            known = {name: tensor.numpy() for name, tensor in defaults.items()} | given
+            if isinstance(session, Failure):
+                yield session
+                continue
+            yielded = {} if session is None else run(session, given)
+            if isinstance(yielded, Failure):
+                yield yielded
+            else:
+                yield {name: yielded[name] if name in yielded else known[name] for name in names}
+
+    def _open(self, names: Collection[str]) -> Session | Failure | None:
+        """A session that yields these values; None where all of them are inputs."""
+        yield_only(self._copy, names)
+        return open_model(self._copy, self._home, self._provider) if self._copy.graph.outputs else None

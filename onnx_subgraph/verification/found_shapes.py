@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.shapes import DECLARED, infer_shapes
 from onnx_subgraph.operators.names import KNOWN_DOMAINS, OWN_DOMAIN
-from onnx_subgraph.verification.capture import capture
+from onnx_subgraph.verification.capture import Capture
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.sessions import Failure
 
@@ -45,7 +45,8 @@ def find_shapes(model: ir.Model, source: Path, provider: str, cases: Sequence[Ca
     values = of_unknown_operators(model)
     if not values or isinstance(cases, Failure):
         return
-    captured = list(capture(model, source, [str(value.name) for value in values], provider, [case.feeds for case in cases]))
+    capture = Capture(model, source, provider)
+    captured = list(capture([str(value.name) for value in values], [case.feeds for case in cases]))
     runs = [run for run in captured if not isinstance(run, Failure)]
     if not runs or len(runs) < len(captured):
         return

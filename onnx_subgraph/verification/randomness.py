@@ -130,10 +130,14 @@ def _feed(value: ir.Value, result: str, dtype: ir.DataType, graph: ir.Graph) -> 
 def with_results_yielded(model: ir.Model, results: Collection[str]) -> ir.Model:
     """A copy of the model that yields only these values of its main graph."""
     copy = model.clone()
-    yielded = [value for node in copy.graph for value in node.outputs if value.name in results]
-    copy.graph.outputs.clear()
-    copy.graph.outputs.extend(yielded)
+    yield_only(copy, results)
     return copy
+
+
+def yield_only(model: ir.Model, results: Collection[str]) -> None:
+    """Make these values of the main graph the only outputs of `model`."""
+    model.graph.outputs.clear()
+    model.graph.outputs.extend(value for node in model.graph for value in node.outputs if value.name in results)
 
 
 def fed_name(result: str) -> str:

@@ -98,7 +98,8 @@ class Reference:
         return self._truth(feeds)
 
     @cached_property
-    def _inferred(self) -> ir.Model:
+    def inferred(self) -> ir.Model:
+        """The original with inferred shapes. A caller that has inferred them already sets it; nobody changes it."""
         model = self._model.clone()  # a copy: `_model` keeps the declarations of the file, for the comparison of interfaces
         infer_shapes(model)
         return model
@@ -159,7 +160,7 @@ class Reference:
         cases = self._cases.get(provider)
         if found.verdict != "equivalent" or cases is None or isinstance(cases, Failure):
             return found
-        checks = check_untaken(self._inferred, inferred(candidate), self.path, provider, cases, found.reached.reached)
+        checks = check_untaken(self.inferred, inferred(candidate), self.path, provider, cases, found.reached.reached)
         if wrong := next((check for check in checks if check.wrong), None):
             assert wrong.accuracy is not None
             far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"
@@ -271,7 +272,7 @@ class Reference:
     def _drawn(self, provider: str) -> list[Case] | Failure:
         if reason := too_large(self.path):
             return Failure(reason)
-        model = self._inferred
+        model = self.inferred
         if self._inputs is None and (reason := unfeedable(model)):
             return Failure(f"{reason}; give them with --inputs")
         self._tell(f"reference on {provider}")

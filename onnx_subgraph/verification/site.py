@@ -22,7 +22,7 @@ import onnx_ir as ir
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
-from onnx_subgraph.verification.capture import capturable, capture
+from onnx_subgraph.verification.capture import Capture, capturable
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cropping import bytes_read, crops
 from onnx_subgraph.verification.drawn import on_drawn, read_apart
@@ -99,7 +99,7 @@ def check_sites(
     stands_for = _representatives(cuttings, thorough)
     chosen = list(dict.fromkeys(stands_for))
     remade = Remade((*earlier, *cuttings), capturable(model), provider)
-    sites = _Sites(model, source, provider, cases if thorough else cases[:CASES], thorough, remade, drawn)
+    sites = _Sites(Capture(model, source, provider), provider, cases if thorough else cases[:CASES], thorough, remade, drawn)
     checks = dict(zip(chosen, sites.checked(chosen), strict=True))
     return tuple(_as_like(cutting, checks[other]) for cutting, other in zip(cuttings, stands_for, strict=True))
 
@@ -123,13 +123,12 @@ def _as_like(cutting: Cutting, check: SiteCheck) -> SiteCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Sites:
-    """A model before its rewrites, and the cases on which its values are captured.
+    """The cases on which the values of a model before its rewrites are captured.
 
     remade: the values that rewrites added. drawn: whether no values are captured.
     """
 
-    model: ir.Model
-    source: Path
+    capture: Capture
     provider: str
     cases: Sequence[Case]
     thorough: bool
@@ -152,7 +151,7 @@ class _Sites:
     def _check_batch(self, batch: Sequence[Cutting], checks: dict[Cutting, SiteCheck]) -> int:
         """Add the checks of a batch of sites; returns the bytes of their captured values."""
         names = dict.fromkeys(name for cutting in batch for name in self.remade.sources(cutting))
-        flowing = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
+        flowing = list(self.capture(names, [case.feeds for case in self.cases]))
         for cutting in batch:
             captured = [self.remade.completed(cutting, values) for values in flowing]
             if not self.thorough and (small := _small(cutting, captured)) is not None:

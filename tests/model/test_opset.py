@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.opset import raise_opset
-from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, is_complete, values
 
 TEXT = """<ir_version: 7, opset_import: ["" : 12, "com.microsoft" : 1], metadata_props: ["made" : "by hand"]>
 g (float[batch, 4] x, bool c) => (float[batch] y, float[batch, 4] z) <float[4] w = {1, 2, 3, 4}>
@@ -46,6 +46,25 @@ def test_a_raised_model_computes_the_same(opset: int) -> None:
         expected = ReferenceEvaluator(ir.to_proto(model)).run(None, feeds)
         for result, wanted in zip(ReferenceEvaluator(ir.to_proto(raised)).run(None, feeds), expected, strict=True):
             np.testing.assert_array_equal(result, wanted)
+
+
+SAMPLES = sorted((Path(__file__).parents[2] / "sample_models").glob("*_torchscript.onnx"))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_inference_tells_nothing_new_of_a_raised_model(path: Path) -> None:
+    """So shapes need not be inferred again, unless something was unknown before."""
+    model = load(path)
+    infer_shapes(model)
+    raised = raise_opset(model, 23)
+    before = [_known(value) for value in values(raised)]
+    assert is_complete(raised)
+    infer_shapes(raised)
+    assert [_known(value) for value in values(raised)] == before
+
+
+def _known(value: ir.Value) -> tuple[object, ...]:
+    return value.name, value.dtype, str(value.shape), str(value.meta.get(SHAPE_DATA))
 
 
 def test_names_and_metadata_are_kept() -> None:
