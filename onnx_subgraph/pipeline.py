@@ -91,8 +91,7 @@ def _fuse(
             specialize(original, options.fixed)
     check_marks(original, options.marks)
     as_it_was = Before.of(original) if options.marks else None
-    if not options.sites_only:
-        _find_shapes(original, reference, clock)
+    _find_shapes(original, reference, options, clock)
     given_up, replaceable = gaps(original), overridable(original)
     prepared = bool(options.fixed or options.marks or made_constant)
     notes: dict[int, str] = {}
@@ -217,9 +216,9 @@ def _rewriter(library: Library, options: Options, clock: Clock) -> Rewriter:
     )
 
 
-def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None:
+def _find_shapes(original: ir.Model, reference: Reference, options: Options, clock: Clock) -> None:
     """Set the types and shapes of values whose operators only a library knows, by running the original."""
-    if libraries() and reference.providers and of_unknown_operators(original):
+    if not options.sites_only and libraries() and reference.providers and of_unknown_operators(original):
         with clock.stage("run"):
             provider = reference.providers[0]
             find_shapes(original, reference.path, provider, reference.cases(provider))
