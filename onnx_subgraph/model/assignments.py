@@ -33,6 +33,11 @@ def as_joined(constants: Constants, node: ir.Node) -> list[ir.Node]:
     return []
 
 
+def writes_all(constants: Constants, node: ir.Node) -> bool:
+    """Whether a ScatterND, with those before it, writes as many rows as there are: it may become a Concat."""
+    return node.op_type == "ScatterND" and not node.domain and bool(_parts(constants, node))
+
+
 def _parts(constants: Constants, last: ir.Node) -> Parts:
     """What this ScatterND and those before it write; [] where that is not known, or not as many rows as there are."""
     parts: Parts = []

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.assignments import as_joined
+from onnx_subgraph.model.assignments import as_joined, writes_all
 from onnx_subgraph.model.branches import chosen_branch, put_in_place
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
@@ -94,8 +94,8 @@ def join_assignments(model: ir.Model) -> Simplified:
 
     This comes before anything else, because a Transpose of the result can become a part of another operator.
     """
-    before = _nodes(model)
-    if not any(node.op_type == "ScatterND" for graph in within(model.graph) for node in graph):
+    before, constants = _nodes(model), Constants(model)
+    if not any(writes_all(constants, node) for graph in within(model.graph) for node in graph):
         return NOTHING
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
