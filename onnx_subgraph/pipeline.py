@@ -174,7 +174,7 @@ def _loaded(model: Path, reference: Reference, options: Options, clock: Clock) -
         made_constant = make_constant(original) if options.constant_initializers else ()
         if not options.fixed:  # else after the dimensions have their sizes: inference may give them the names of others
             infer_shapes(original)
-            reference.inferred = original
+            reference.original = original
     return original, made_constant
 
 

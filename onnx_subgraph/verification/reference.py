@@ -82,27 +82,22 @@ class Reference:
         self._remarks: dict[str, None] = {}
 
     @cached_property
-    def _model(self) -> ir.Model:
+    def original(self) -> ir.Model:
+        """The original with inferred shapes. A caller that has it in memory sets it; nobody changes it."""
         model = load(self.path)
         if self._constant_initializers:
             make_constant(model)
         fix_dimensions(model, self._fixed)
+        infer_shapes(model)
         return model
 
     @cached_property
     def _truth(self) -> Callable[[Mapping[str, Any]], Outputs]:
-        return exactly(self.path, self._model)
+        return exactly(self.path, self.original)
 
     def truth(self, feeds: Mapping[str, Any]) -> Outputs:
         """The original evaluated in float64. Raises UnknownError."""
         return self._truth(feeds)
-
-    @cached_property
-    def inferred(self) -> ir.Model:
-        """The original with inferred shapes. A caller that has inferred them already sets it; nobody changes it."""
-        model = self._model.clone()  # a copy: `_model` keeps the declarations of the file, for the comparison of interfaces
-        infer_shapes(model)
-        return model
 
     def verdict(
         self,
@@ -121,8 +116,8 @@ class Reference:
         """
         fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
         strength = _strength(fused)
-        with declared_only(self._model), declared_only(fused):
-            problems = interface_problems(self._model, fused)
+        with declared_only(self.original), declared_only(fused):
+            problems = interface_problems(self.original, fused)
         if problems:
             return Verdict("different", strength, problems)
         home = weights or (candidate if isinstance(candidate, Path) else self.path).resolve().parent
@@ -160,7 +155,7 @@ class Reference:
         cases = self._cases.get(provider)
         if found.verdict != "equivalent" or cases is None or isinstance(cases, Failure):
             return found
-        checks = check_untaken(self.inferred, inferred(candidate), self.path, provider, cases, found.reached.reached)
+        checks = check_untaken(self.original, inferred(candidate), self.path, provider, cases, found.reached.reached)
         if wrong := next((check for check in checks if check.wrong), None):
             assert wrong.accuracy is not None
             far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"
@@ -272,7 +267,7 @@ class Reference:
     def _drawn(self, provider: str) -> list[Case] | Failure:
         if reason := too_large(self.path):
             return Failure(reason)
-        model = self.inferred
+        model = self.original
         if self._inputs is None and (reason := unfeedable(model)):
             return Failure(f"{reason}; give them with --inputs")
         self._tell(f"reference on {provider}")
