@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.model import dimension_names
 from onnx_subgraph.model.defaults import with_default
 from onnx_subgraph.model.dimension_names import Dim
-from onnx_subgraph.model.dimensions import same_expression
+from onnx_subgraph.model.dimensions import same_expression, symbols
 from onnx_subgraph.model.gaps import PROBLEM
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.quiet import quiet
@@ -58,9 +58,16 @@ def infer_shapes(model: ir.Model) -> None:
         _clean(model, constants)
 
 
-def is_complete(model: ir.Model) -> bool:
-    """Whether the type and shape of every value are known, so that inference could tell nothing new."""
-    return all(value.dtype is not None and value.shape is not None for value in values(model))
+def is_settled(model: ir.Model) -> bool:
+    """Whether types and shapes of all values follow from those of the inputs, so that to infer them again tells nothing new.
+
+    A name that only inference or an output has may be replaced: it stands for something that could not be told.
+    """
+    every = list(values(model))
+    if any(value.dtype is None or value.shape is None for value in every):
+        return False
+    named = {name for value in model.graph.inputs for dim in value.shape or () for name in symbols(dim)}
+    return all(isinstance(dim, int) or symbols(dim) <= named for value in every for dim in value.shape or ())
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from onnx_subgraph.clock import Clock
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model.opset import raise_opset
-from onnx_subgraph.model.shapes import infer_shapes, is_complete
+from onnx_subgraph.model.shapes import infer_shapes, is_settled
 from onnx_subgraph.rewriting.raising import check_raised
 from onnx_subgraph.rewriting.rewrite import Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
@@ -98,7 +98,7 @@ def _at_opset(model: ir.Model, opset: int, rewriter: Rewriter, clock: Clock) -> 
         raises = opset > model.opset_imports.get("", 0) > 0
         if raises:
             model = raise_opset(model, opset)
-        if not (raises and is_complete(model)):
+        if not (raises and is_settled(model)):
             infer_shapes(model)
         if raises:
             check_raised(model, rewriter.loadability)

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.opset import raise_opset
-from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, is_complete, values
+from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, is_settled, values
 
 TEXT = """<ir_version: 7, opset_import: ["" : 12, "com.microsoft" : 1], metadata_props: ["made" : "by hand"]>
 g (float[batch, 4] x, bool c) => (float[batch] y, float[batch, 4] z) <float[4] w = {1, 2, 3, 4}>
@@ -58,9 +58,19 @@ def test_inference_tells_nothing_new_of_a_raised_model(path: Path) -> None:
     infer_shapes(model)
     raised = raise_opset(model, 23)
     before = [_known(value) for value in values(raised)]
-    assert is_complete(raised)
+    assert is_settled(raised)
     infer_shapes(raised)
     assert [_known(value) for value in values(raised)] == before
+
+
+def test_a_name_that_stands_for_an_unknown_size_is_not_settled() -> None:
+    """A maximum of three batches is unknown; the product that reads it has the name declared for the output."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[A, 4, 4] a, float[B, 4, 4] b, float[C, 4, 4] c) => (float[E, 4, 4] y) {{
+      s = MatMul (a, b) {third}
+    }}"""
+    assert is_settled(raise_opset(model_of(text.format(third="y = Relu (s)").replace("[E,", "[A,").replace("[B,", "[A,")), 23))
+    assert not is_settled(raise_opset(model_of(text.format(third="p = Add (s, c) y = MatMul (p, c)")), 23))
 
 
 def _known(value: ir.Value) -> tuple[object, ...]:
