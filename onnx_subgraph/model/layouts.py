@@ -68,6 +68,8 @@ class _Region:
     def move(self) -> int:
         """Compute the region in the other layout. Returns the number of nodes that this removes."""
         unread = []
+        makers = [made for value in self.values if (made := value.producer()) is not None]
+        axes = {made: self._reduced(made) for made in makers if "axes" in made.attributes}  # by the shapes as they are now
         for node, producer in self.early.items():
             assert isinstance(node.graph, ir.Graph)
             graph = node.graph
@@ -83,8 +85,8 @@ class _Region:
             assert value.shape is not None and made is not None
             if self._is_along_last(made):
                 made.attributes["axis"] = ir.AttrInt64("axis", -1)
-            elif "axes" in made.attributes and (axes := self._reduced(made)) is not None:
-                made.attributes["axes"] = ir.AttrInt64s("axes", axes)
+            elif (there := axes.get(made)) is not None:
+                made.attributes["axes"] = ir.AttrInt64s("axes", there)
             value.shape = ir.Shape(self.layout.of(value.shape.dims, 1))
             value.meta.pop(DECLARED, None)
         for node in self.exits:

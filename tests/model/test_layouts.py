@@ -171,6 +171,12 @@ MOVED = {
         "int64[1] row = {2}",
         {"ReduceSum": 1, "Sub": 1},
     ),
+    "maxima along an axis that has another number in the other layout": (
+        """e = Unsqueeze(x, one) r = Relu(e) m = ReduceMax<axes = [4]>(e) n = ReduceMax<axes = [4]>(r) a = Add(m, n)
+        s = Squeeze(a, one) y = Neg(s)""",
+        "int64[1] one = {1}",
+        {"Relu": 1, "ReduceMax": 2, "Add": 1, "Neg": 1},
+    ),
     "a layout of its own beside it": (
         f"t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [3]>(t) v = {TO_FIRST}(m) y = Mul(u, v)",
         "",
