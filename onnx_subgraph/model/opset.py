@@ -32,7 +32,8 @@ def raise_opset(model: ir.Model, opset: int) -> ir.Model:
     """A new model at `opset` of the default domain. The old model is unchanged; both share their weights.
 
     Inputs, outputs, names, metadata and unknown domains stay as they are. Functions are raised too, because onnx's checker
-    requires one version of an operator in the whole model. Inferred shapes are kept for values that still exist.
+    requires one version of an operator in the whole model. Inferred shapes are kept for values that still exist. New constants
+    have those of their tensors.
     Raises ModelError with the converter's reason where it fails.
     """
     current = model.opset_imports.get("")

@@ -48,7 +48,7 @@ def mutants(instance: Instance) -> Iterator[Mutant]:
 
 
 def of_each_kind(instances: Iterable[Instance], most: int | None = None) -> list[Mutant]:
-    """The mutants of instances, each kind of the first instance that has it; of many, a sample of `most`."""
+    """The mutants of instances, each kind of the first instance that has it; a sample where there are more than `most`."""
     made: list[Mutant] = []
     for instance in instances:
         tried = {mutant.kind for mutant in made}

@@ -35,12 +35,12 @@ class Point(NamedTuple):
 Part = str | Point
 """What a term reads: a name, or one of several alternatives."""
 IMPOSSIBLE = Point(0, ((),))
-"""Read by what can't be built."""
+"""Stands for a part that can't be built."""
 
 
 @dataclass(slots=True)
 class Sketch:
-    """A formula without all but its names and points. wanted: the names of the results to build."""
+    """The names and points that each line of a formula reads. wanted: the names of the results to build."""
 
     pattern: Pattern
     wanted: Iterable[str]

@@ -1,4 +1,4 @@
-"""The laws of the commands hold on a random graph, and planted defects break them.
+"""The laws of the commands hold on random graphs, and planted defects break them.
 
 `benchmarks/commands.py` tries thousands.
 """
@@ -14,8 +14,10 @@ from onnx_subgraph.model.files import save
 from onnx_subgraph.session.static import StaticSession
 from tests.soundness import laws, trial
 
+ENOUGH = 2
+"""Graphs for each law that have what it is about; one without --thorough …"""
 MOST = 20
-"""The most graphs to try for one that has what a law is about."""
+"""… of so many at most."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +33,14 @@ def folder(parent: Path, number: int) -> Path:
 
 @pytest.mark.parametrize("law", laws.LAWS)
 def test_a_law_holds(law: str, tmp_path: Path, thorough: bool) -> None:
-    seen = 0
+    seen, enough = 0, ENOUGH if thorough else 1
     for number in range(MOST):
         held = laws.held(law, trial.drawn(number, 0), folder(tmp_path, number))
         assert not held.broken
         seen += bool(held.seen)
-        if seen and not thorough:
+        if seen == enough and not thorough:
             return
-    assert seen, "no graph has what the law is about"
+    assert seen >= enough, "too few graphs have what the law is about"
 
 
 def lose_an_output(patch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
+from onnx_subgraph import pipeline
 from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.options import Options
 from onnx_subgraph.report.wording import exceptions
 from onnx_subgraph.verification import trial
 from onnx_subgraph.verification.bounds import Noise, bound
@@ -92,6 +96,9 @@ def test_a_deep_model_is_accepted_with_all_its_roundings_moved(judged: Pair, dty
     norm = "fused" if dtype == "float" else "decomposed"
     verdict = judged(dtype=dtype, layers=12, norm=norm, activation="fused" if dtype == "float" else "exact")
     assert verdict.verdict == "equivalent", verdict.worst
+
+
+SAMPLES = Path(__file__).parents[2] / "sample_models"
 
 
 def test_a_judge_that_always_accepts_is_detected(judged: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -587,6 +594,21 @@ def test_optimisation_that_changes_the_shape_in_the_original_spoils_an_output(sh
     drawing = SimpleNamespace(fed=SimpleNamespace(random=()), **told)
     Drawing._leave_spoiled(cast("Drawing", drawing), [case])
     assert case.spoiled == spoiled and bool(said) == bool(spoiled)
+
+
+@pytest.mark.parametrize("sample", ["bert_torchscript", "gpt2_dynamo", "mobilenet_v3_torchscript"])
+def test_fusing_leaves_the_model_that_verification_uses_as_it_was(sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the one that was loaded to be fused, so a rewriter that changed it would change what it is judged by."""
+    path, used = SAMPLES / f"{sample}.onnx", list[Reference]()
+    make = pipeline._reference
+
+    def kept(*given: Any) -> Reference:
+        used.append(make(*given))
+        return used[0]
+
+    monkeypatch.setattr(pipeline, "_reference", kept)
+    assert pipeline.fuse(path, None, load_patterns(), Options(dry_run=True, opset="keep")).rewrites
+    assert ir.to_onnx_text(used[0].original) == ir.to_onnx_text(Reference(path).original)
 
 
 DETECTOR = """<ir_version: 8, opset_import: ["" : 17]>
