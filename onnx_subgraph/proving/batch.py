@@ -15,8 +15,8 @@ def batched(pattern: Pattern, feeds: Mapping[str, np.ndarray]) -> frozenset[str]
     """The inputs of highest rank, and those whose first axis has the same letter in a recipe.
 
     There are none if a first axis is split or 1, because a symbol can't say that it is a multiple of a number; if it is another
-    axis elsewhere; or if it moves to where axes are merged or split. An axis of the size 1 is one that is broadcast,
-    if the first axis of another input is larger.
+    axis elsewhere; if it moves to where axes are merged or split; or if only inputs of lower rank have a letter. An axis of the
+    size 1 is one that is broadcast, if the first axis of another input is larger.
     """
     terms = [t for a in pattern.match for t in syntax.walk(a.term)]
     words = [t for t in terms if isinstance(t, syntax.Rearrange)]
@@ -34,6 +34,8 @@ def batched(pattern: Pattern, feeds: Mapping[str, np.ndarray]) -> frozenset[str]
     letters = {source.name: r.left[0] for source, r in recipes if isinstance(source, syntax.Variable) and r.left}
     same = {letters[name] for name in highest if name in letters}
     if not same.isdisjoint(axis for _, recipe in recipes for axis in recipe.left[1:]):
+        return frozenset()
+    if not same and not letters.keys().isdisjoint(ranks):
         return frozenset()
     others = (name for name, letter in letters.items() if letter in same and ranks.get(name, 0) > 1)
     return frozenset(name for name in (*highest, *others) if feeds[name].shape[0] == size)
