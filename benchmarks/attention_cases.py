@@ -152,6 +152,23 @@ PAST = Case(
 )
 """A cache that Concat joins to keys and values, or the operator's own cache."""
 
+RECURRENT = tuple(
+    Case(
+        ("linear-attention",),
+        f"""($T[$b,$N,$D] q, $T[$b,$N,$D] k, $T[$b,$N,$D] v, $T[$b,$N{keyed}] g, $T[$b,$N] beta, $T[$b,$N,$D,$D] state)
+        => ($T[$b,$N,$D] y, $T[$b,$N,$D,$D] next)
+        <int64[1] l = {{-1}}, int64[1] m = {{-2}}, int64[{axes.count(",") + 1}] w = {{{axes}}}> {{
+        e = Exp(g) f = Unsqueeze(e, w) s = Mul(state, f) c = Unsqueeze(k, l)
+        x = Mul(s, c) o = ReduceSum <keepdims = 0> (x, m) d = Sub(v, o) r = Unsqueeze(beta, l) t = Mul(d, r)
+        z = Unsqueeze(t, m) p = Mul(c, z) next = Add(s, p)
+        u = Unsqueeze(q, l) a = Mul(next, u) y = ReduceSum <keepdims = 0> (a, m) }}""",
+        tuple({"b": b, "N": n, "D": d} for n, d in ((8, 64), (16, 128), (32, 128)) for b in (1, 4)),
+        dtypes=("float",),
+    )
+    for keyed, axes in (("", "-1, -2"), (",$D", "-1"))
+)
+"""One token of Gated DeltaNet, and of Kimi Delta Attention."""
+
 STANDARD = tuple(
     Case(
         ("attention",),
@@ -224,6 +241,7 @@ ATTENTION = (
     HEADS_OF_IMAGES,
     *CACHED,
     PAST,
+    *RECURRENT,
     *STANDARD,
     SINK,
     ROTARY,

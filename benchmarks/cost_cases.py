@@ -242,6 +242,20 @@ LINES = tuple(
     for s in (4, 32, 200, 1500)
 )
 """Lengths of sequences, by channels, outputs, groups, kernel and stride."""
+STEPS = tuple(
+    {"b": b, "C": c, "L": length, "K": k} for c, k in ((512, 4), (2048, 3), (6144, 4)) for b, length in ((1, 1), (4, 1), (1, 8))
+)
+"""Channels of a causal convolution, and a few elements of each."""
+
+
+def _convolutions(result: str) -> tuple[str, str]:
+    """A causal convolution whose `result` is c or its last elements, without and with SiLU."""
+    line = "{} = Conv <group = $C> (w, W, B)" + ("" if result == "c" else " {} = Slice({}, l, e, a)")
+    names = [("y",), ("c",)] if result == "c" else [("d", "y", "d"), ("d", "t", "d")]
+    plain, inner = (line.format(*given) for given in names)
+    return plain, f"{inner} g = Sigmoid({result}) y = Mul({result}, g)"
+
+
 CONVOLUTION = (
     *(
         Case(
@@ -342,6 +356,18 @@ CONVOLUTION = (
             dtypes=("float",),
         )
         for convolution in ("Conv <", 'com.microsoft.FusedConv <activation = "Relu", ')
+    ),
+    *(
+        Case(
+            (pattern,),
+            f"""($T[$b,$C,$R] past, $T[$b,$C,$L] x, $T[$C,1,$K] W, $T[$C] B) => ($T[$b,$C,$L] y, $T[$b,$C,$R] next)
+                <int64[1] f = {{-$R}}, int64[1] l = {{-$L}}, int64[1] e = {{100}}, int64[1] a = {{2}}> {{
+                w = Concat <axis = 2> (past, x) next = Slice(w, f, e, a) {convolution} }}""",
+            tuple({**sizes, "R": sizes["K"] + more} for sizes in STEPS),
+            dtypes=("float",),
+        )
+        for pattern, more, result in (("causal-conv", -1, "c"), ("causal-conv-cache", 0, "t"))
+        for convolution in _convolutions(result)
     ),
     Case(
         ("box-distribution",),

@@ -1,7 +1,8 @@
-"""Assignments to slices that together write every element: ScatterNDs whose result is a Concat of what they write.
+"""Assignments that write every element: what was there before does not matter.
 
-`y[..., :n] = a; y[..., n:] = b` in torch becomes two ScatterNDs along the first axis, each between Transposes. What y was before
-does not matter: the result is a and b side by side. That of `y[..., 0::2] = a; y[..., 1::2] = b` is the pairs (a, b).
+`y[..., :n] = a; y[..., n:] = b` in torch becomes two ScatterNDs along the first axis, each between Transposes. The result is a
+and b side by side, a Concat. That of `y[..., 0::2] = a; y[..., 1::2] = b` is the pairs (a, b). A loop over tokens that is traced
+with one token assigns the whole result once: `y[:, :, 0] = a`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from itertools import accumulate
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.asked import small
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import same_shape
 from onnx_subgraph.model.surgery import constant, unsqueeze
 
 Parts = list[tuple[np.ndarray, ir.Value]]
@@ -36,6 +39,36 @@ def as_joined(constants: Constants, node: ir.Node) -> list[ir.Node]:
 def writes_all(constants: Constants, node: ir.Node) -> bool:
     """Whether a ScatterND, with those before it, writes as many rows as there are: it may become a Concat."""
     return node.op_type == "ScatterND" and not node.domain and bool(_parts(constants, node))
+
+
+def written(constants: Constants, node: ir.Node) -> ir.Value | None:
+    """What a ScatterND or ScatterElements writes, if it writes every element, each in its place; None for other nodes."""
+    if node.domain or node.op_type not in ("ScatterND", "ScatterElements") or len(node.inputs) != 3:
+        return None
+    data, indices, updates = node.inputs
+    if data is None or indices is None or updates is None or not same_shape(updates, data):
+        return None
+    places = small(constants, indices)
+    if places is None or not places.size or data.shape is None or node.attributes.get_string("reduction", "none") != "none":
+        return None
+    sizes = tuple(data.shape.dims)
+    if node.op_type == "ScatterND":
+        grid = places.shape[:-1]
+        every = len(grid) == places.shape[-1] and grid == sizes[: len(grid)] and _are_coordinates(places)
+    else:
+        every = places.shape == sizes and _counts_along(places, node.attributes.get_int("axis", 0))
+    return updates if every else None
+
+
+def _are_coordinates(places: np.ndarray) -> bool:
+    """Whether the rows along the last axis are the indices of their own places."""
+    return np.array_equal(places, np.moveaxis(np.indices(places.shape[:-1]), 0, -1))
+
+
+def _counts_along(places: np.ndarray, axis: int) -> bool:
+    """Whether every element is its own index along this axis."""
+    count = np.arange(places.shape[axis]).reshape([-1 if at == axis % places.ndim else 1 for at in range(places.ndim)])
+    return np.array_equal(places, np.broadcast_to(count, places.shape))
 
 
 def _parts(constants: Constants, last: ir.Node) -> Parts:

@@ -1,4 +1,4 @@
-"""Reshapes to constant shapes, Transposes that are Reshapes, and chains of both that are one Transpose.
+"""Reshapes to constant shapes, Transposes and Gathers that are Reshapes, and chains of both that are one Transpose.
 
 A Reshape does not copy the elements, in contrast to a Transpose, and can be joined with the Reshapes around it.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.asked import small
 from onnx_subgraph.model.axis_orders import layout_of
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import same_dim
-from onnx_subgraph.model.surgery import constant
+from onnx_subgraph.model.surgery import constant, squeeze
 
 _SHAPE_AS_INPUT = 5
 """The first opset in which the shape of a Reshape is an input."""
@@ -64,6 +65,19 @@ def as_transpose(constants: Constants, node: ir.Node) -> list[ir.Node]:
         return []
     name = node.name or node.outputs[0].name
     return [ir.Node("", "Transpose", [found[0]], [ir.AttrInt64s("perm", found[1])], name=f"{name}_transposed")]
+
+
+def as_squeeze(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The Squeeze that gives the result of a Gather of the only element along an axis; [] for other nodes.
+
+    A loop over the tokens of a sequence, traced with one token, has such Gathers. Shapes must follow from the inputs.
+    """
+    if node.op_type != "Gather" or node.domain or node.inputs[0] is None or node.inputs[1] is None:
+        return []
+    source, place, axis = node.inputs[0], small(constants, node.inputs[1]), node.attributes.get_int("axis", 0)
+    if place is None or place.ndim or int(place) not in (0, -1) or source.shape is None or source.shape[axis] != 1:
+        return []
+    return squeeze(source, [axis % source.shape.rank()], constants.opset(node), str(node.name or node.outputs[0].name))
 
 
 def target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.assignments import as_joined, writes_all
+from onnx_subgraph.model.assignments import as_joined, writes_all, written
 from onnx_subgraph.model.branches import chosen_branch, put_in_place
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
@@ -27,7 +27,7 @@ from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
-from onnx_subgraph.model.reshaping import as_reshape, as_transpose, target
+from onnx_subgraph.model.reshaping import as_reshape, as_squeeze, as_transpose, target
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
@@ -161,11 +161,14 @@ class _Pass:
     def _operand_given(self, value: ir.Value) -> ir.Value | None:
         """The operand that a Where gives everywhere, because its condition is one number, or a Clip whose bounds it is within.
 
-        None for other values. The matcher does not look through such nodes: bodies of standard operators have a Where.
+        Also what a ScatterND or ScatterElements writes everywhere; None for other values. The matcher does not look through such
+        nodes: bodies of standard operators have a Where.
         """
         node = value.producer()
-        if node is None or node.domain or node.op_type not in ("Where", "Clip") or node.inputs[0] is None:
+        if node is None or node.domain or not node.inputs or node.inputs[0] is None:
             return None
+        if node.op_type not in ("Where", "Clip"):
+            return written(self._constants, node)
         if node.op_type == "Clip":
             return node.inputs[0] if is_within(self._constants, node.inputs[0], node) else None
         condition = element(self._constants, node.inputs[0])
@@ -199,6 +202,7 @@ class _Pass:
             or as_reshape(node, constants.opset(node))
             or as_fewer_axes(constants, node)
             or as_transpose(constants, node)
+            or as_squeeze(constants, node)
         )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(constants, node)

@@ -115,6 +115,14 @@ def unsqueeze(value: ir.Value, axes: list[int], opset: int, name: str) -> list[i
     return [numbers, ir.Node("", "Unsqueeze", [value, numbers.outputs[0]], name=f"{name}_unsqueezed")]
 
 
+def squeeze(value: ir.Value, axes: list[int], opset: int, name: str) -> list[ir.Node]:
+    """The Squeeze that removes these axes of size 1 from a value, as `unsqueeze`."""
+    if opset < _AXES_AS_INPUT:
+        return [ir.Node("", "Squeeze", [value], [ir.AttrInt64s("axes", axes)], name=f"{name}_squeezed")]
+    numbers = constant(np.array(axes, np.int64), f"{name}__axes")
+    return [numbers, ir.Node("", "Squeeze", [value, numbers.outputs[0]], name=f"{name}_squeezed")]
+
+
 def is_read(node: ir.Node) -> bool:
     """Whether anything reads a result of the node."""
     return any(output.uses() or output.is_graph_output() for output in node.outputs)

@@ -15,7 +15,7 @@ from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.simplify import join_assignments
 from onnx_subgraph.options import Options
 from onnx_subgraph.pipeline import fuse
-from tests.model.test_simplify import operators, run
+from tests.model.test_simplify import operators, parsed, run, simplified
 
 HEADER = """
   <ir_version: 8, opset_import: ["" : OPSET]>
@@ -82,6 +82,45 @@ def test_a_size_that_is_not_known_may_be_larger() -> None:
     text = f"{HEADER.replace('OPSET', '17').replace('float[B, 3, 8] old', 'float[B, 3, C] old')}"
     body = f"{ROWS} v = ScatterND(d, front, s) w = ScatterND(v, back, t) y = Neg(w)"
     assert operators(joined(onnx.parser.parse_model(f"{text} {{ {body} }}")))["ScatterND"] == 2
+
+
+def whole(node: str, indices: str, old: str = "float[1, 2, 3] old") -> onnx.ModelProto:
+    """An assignment of `a` to `old`, whose indices are given."""
+    return parsed(f"w = {node}(old, i, a) y = Neg(w)", f"{old}, float[1, 2, 3] a", weights=f"int64{indices}")
+
+
+WHOLE = {
+    "one token of two heads": ("ScatterElements<axis = 0>", "[1, 2, 3] i = {0, 0, 0, 0, 0, 0}"),
+    "every place along an axis": ("ScatterElements<axis = -2>", "[1, 2, 3] i = {0, 0, 0, 1, 1, 1}"),
+    "rows": ("ScatterND", "[1, 2, 2] i = {0, 0, 0, 1}"),
+    "elements": ("ScatterND", "[1, 2, 3, 3] i = {0, 0, 0, 0, 0, 1, 0, 0, 2, 0, 1, 0, 0, 1, 1, 0, 1, 2}"),
+}
+NOT_WHOLE = {
+    "places that are exchanged": ("ScatterElements<axis = 1>", "[1, 2, 3] i = {1, 1, 1, 0, 0, 0}"),
+    "a place that is written twice": ("ScatterElements<axis = 1>", "[1, 2, 3] i = {0, 0, 0, 1, 0, 1}"),
+    "what is added": ('ScatterElements<axis = 0, reduction = "add">', "[1, 2, 3] i = {0, 0, 0, 0, 0, 0}"),
+    "rows in another order": ("ScatterND", "[1, 2, 2] i = {0, 1, 0, 0}"),
+    "rows that are added": ('ScatterND<reduction = "add">', "[1, 2, 2] i = {0, 0, 0, 1}"),
+}
+
+
+@pytest.mark.parametrize(("node", "indices"), WHOLE.values(), ids=WHOLE)
+def test_an_assignment_of_every_element_is_what_it_assigns(node: str, indices: str) -> None:
+    model = whole(node, indices)
+    written = simplified(model)[1]
+    assert operators(written) == {"Neg": 1}
+    values = {name: np.random.default_rng(len(name)).standard_normal((1, 2, 3)).astype(np.float32) for name in ("old", "a")}
+    np.testing.assert_array_equal(run(written, values)[0], run(model, values)[0])
+
+
+@pytest.mark.parametrize(("node", "indices"), NOT_WHOLE.values(), ids=NOT_WHOLE)
+def test_an_assignment_elsewhere_stays(node: str, indices: str) -> None:
+    assert operators(simplified(whole(node, indices))[1]) == {node.partition("<")[0]: 1, "Neg": 1}
+
+
+def test_an_assignment_of_one_of_several_tokens_stays() -> None:
+    for old in ("float[4, 2, 3] old", "float[n, 2, 3] old"):
+        assert "ScatterND" in operators(simplified(whole("ScatterND", "[1, 2, 2] i = {0, 0, 0, 1}", old))[1])
 
 
 TURNED = """

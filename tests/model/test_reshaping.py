@@ -1,4 +1,7 @@
-"""A Transpose that only moves axes of size 1 becomes a Reshape; a chain that adds and removes such axes is one Transpose."""
+"""A Transpose that only moves axes of size 1 becomes a Reshape; a chain that adds and removes such axes is one Transpose.
+
+A Gather of the only element along an axis becomes a Squeeze.
+"""
 
 from __future__ import annotations
 
@@ -119,3 +122,36 @@ def test_any_chain_computes_the_same(data: st.DataObject) -> None:
     assert sum(operators(written).values()) <= sum(operators(model).values())
     x = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
     np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
+GATHERED = {
+    "the only token": ("float[b, 2, 1, 8] x", "{0}", 2),
+    "the only token, from the end": ("float[b, 2, 1, 8] x", "{-1}", -2),
+}
+NOT_GATHERED = {
+    "one of several": ("float[1, 2, 3, 8] x", "int64 i = {0}", 2),
+    "one of an unknown number": ("float[1, 2, n, 8] x", "int64 i = {0}", 2),
+    "a place that is not a scalar": ("float[1, 2, 1, 8] x", "int64[1, 1] i = {0}", 2),
+}
+
+
+def gathered(value: str, place: str, axis: int, opset: int = 17) -> onnx.ModelProto:
+    result = "float[A, B, C, D, E] y" if place.startswith("int64[1, 1]") else "float[A, B, C] y"
+    model = parsed(f"g = Gather<axis = {axis}>(x, i) y = Neg(g)", value, result, place)
+    model.opset_import[0].version = opset
+    return model
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize(("value", "place", "axis"), GATHERED.values(), ids=GATHERED)
+def test_the_only_element_of_an_axis_is_a_squeeze(value: str, place: str, axis: int, opset: int) -> None:
+    model = gathered(value, f"int64 i = {place}", axis, opset)
+    written = simplified(model)[1]
+    assert operators(written) == {"Squeeze": 1, "Neg": 1}
+    x = np.random.default_rng(0).standard_normal((3, 2, 1, 8)).astype(np.float32)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize(("value", "place", "axis"), NOT_GATHERED.values(), ids=NOT_GATHERED)
+def test_other_gathers_stay(value: str, place: str, axis: int) -> None:
+    assert operators(simplified(gathered(value, place, axis))[1]) == {"Gather": 1, "Neg": 1}
