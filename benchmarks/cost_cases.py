@@ -243,7 +243,7 @@ LINES = tuple(
 )
 """Lengths of sequences, by channels, outputs, groups, kernel and stride."""
 STEPS = tuple(
-    {"b": b, "C": c, "L": length, "K": k} for c, k in ((512, 4), (2048, 3), (6144, 4)) for b, length in ((1, 1), (4, 1), (1, 8))
+    {"b": b, "C": c, "L": length, "K": k} for c, k in ((512, 4), (2048, 3), (6144, 4)) for b, length in ((1, 1), (4, 1), (1, 4))
 )
 """Channels of a causal convolution, and a few elements of each."""
 
