@@ -32,6 +32,7 @@ from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
+from onnx_subgraph.model.unrolled import as_whole
 from onnx_subgraph.operators.elementwise import REARRANGING
 
 LARGEST = 1024
@@ -89,13 +90,14 @@ def simplify(model: ir.Model) -> Simplified:
     return Simplified(**counts, removed=removed, captured=captured)
 
 
-def join_assignments(model: ir.Model) -> Simplified:
-    """Write assignments to slices as the Concats that they are. Changes `model`, whose shapes must be inferred.
+def join_parts(model: ir.Model) -> Simplified:
+    """Write assignments to slices as the Concats that they are, and unrolled loops over parts as what is done to the whole.
 
-    This comes before anything else, because a Transpose of the result can become a part of another operator.
+    Changes `model`, whose shapes must be inferred. This comes before anything else, because a Transpose of the result can become
+    a part of another operator, and the operators of each part, too.
     """
     before, constants = _nodes(model), Constants(model)
-    if not any(writes_all(constants, node) for graph in within(model.graph) for node in graph):
+    if not any(writes_all(constants, node) or as_whole(constants, node) for graph in within(model.graph) for node in graph):
         return NOTHING
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
@@ -136,10 +138,10 @@ class _Pass:
         return self._counts
 
     def join(self) -> int:
-        """Write assignments to slices as Concats, and simplify nothing else. Returns how often it did."""
+        """Join what parts of a value give (`join_parts`), and simplify nothing else. Returns how often it did."""
         for graph in within(self._model.graph):
             for node in tuple(graph):
-                if node.graph is graph and (nodes := as_joined(self._constants, node)):
+                if node.graph is graph and (nodes := as_joined(self._constants, node) or as_whole(self._constants, node)):
                     self._replace(node, nodes)
         return self._counts["simpler"]
 
