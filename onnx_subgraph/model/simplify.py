@@ -32,7 +32,7 @@ from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
-from onnx_subgraph.model.unrolled import as_whole
+from onnx_subgraph.model.unrolled import as_whole, is_unrolled
 from onnx_subgraph.operators.elementwise import REARRANGING
 
 LARGEST = 1024
@@ -97,7 +97,7 @@ def join_parts(model: ir.Model) -> Simplified:
     a part of another operator, and the operators of each part, too.
     """
     before, constants = _nodes(model), Constants(model)
-    if not any(writes_all(constants, node) or as_whole(constants, node) for graph in within(model.graph) for node in graph):
+    if not any(writes_all(constants, node) or is_unrolled(constants, node) for graph in within(model.graph) for node in graph):
         return NOTHING
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):

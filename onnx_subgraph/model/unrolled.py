@@ -38,26 +38,51 @@ class _Part(NamedTuple):
     kept: bool
 
 
+class _Loop(NamedTuple):
+    """A loop over all parts of a value. steps: the operators of f that the whole value needs, first to last."""
+
+    source: ir.Value
+    steps: list[_Step]
+
+
+def is_unrolled(constants: Constants, node: ir.Node) -> bool:
+    """Whether a node is a Concat of what the same operators give for each part of a value."""
+    return _loop(constants, node) is not None
+
+
 def as_whole(constants: Constants, node: ir.Node) -> list[ir.Node]:
     """The operators on the whole value that give the result of a Concat of what they give for each part; [] for other nodes."""
-    if node.op_type != "Concat" or node.domain or len(node.inputs) < 2:
+    loop = _loop(constants, node)
+    if loop is None:
         return []
+    nodes, whole = list[ir.Node](), loop.source
+    for step in loop.steps:
+        nodes += _on_whole(step, whole)
+        whole = nodes[-1].outputs[0]
+    return nodes
+
+
+def _loop(constants: Constants, node: ir.Node) -> _Loop | None:
+    """The loop whose results a Concat joins; None where its operators do not work on each part alone."""
+    if node.op_type != "Concat" or node.domain or len(node.inputs) < 2:
+        return None
     values = [value for value in node.inputs if value is not None]
     steps: list[_Step] = []
     while len(steps) <= _MOST:
         parts = [_part(constants, value) for value in values]
         if parts[0] is not None:
-            return _written(constants, node, parts[0], steps) if _are_all(parts) else []
+            needed = _needed(constants, node, parts[0], steps[::-1]) if _are_all(parts) else []
+            return _Loop(parts[0].source, needed) if needed else None
         makers = [value.producer() for value in values]
         if not all(maker is not None and _is_inner(value, node.graph) for maker, value in zip(makers, values, strict=True)):
-            return []
+            return None
         copies = [maker for maker in makers if maker is not None]
-        index = _differing(constants, copies)
-        if index is None:
-            return []
-        steps.append(_Step(copies[0], index))
-        values = [value for copy in copies if (value := copy.inputs[index]) is not None]
-    return []
+        operand = _differing(constants, copies)
+        if operand is None:
+            return None
+        steps.append(_Step(copies[0], operand))
+        values = [value for copy in copies if (value := copy.inputs[operand]) is not None]
+    return None
 
 
 def _is_inner(value: ir.Value, graph: ir.Graph | ir.Function | None) -> bool:
@@ -132,72 +157,69 @@ def _are_all(parts: Sequence[_Part | None]) -> bool:
     return all(part == first._replace(place=place) for place, part in enumerate(parts))
 
 
-def _written(constants: Constants, joined: ir.Node, part: _Part, steps: list[_Step]) -> list[ir.Node]:
-    """The operators, first to last, on the whole value; [] where one of them does not work on each part alone."""
-    nodes: list[ir.Node] = []
-    whole, kept = part.source, part.kept
-    for node, index in reversed(steps):
-        value = node.inputs[index]
-        rank = None if value is None or value.shape is None else len(value.shape)
-        if rank is None:
+def _needed(constants: Constants, joined: ir.Node, part: _Part, steps: list[_Step]) -> list[_Step]:
+    """The operators that the whole value needs, first to last; [] where one of them does not work on each part alone."""
+    needed: list[_Step] = []
+    kept = part.kept
+    for step in steps:
+        node, value = step.node, step.node.inputs[step.operand]
+        if value is None or value.shape is None:
             return []
+        rank = len(value.shape)
         if node.op_type in ("Squeeze", "Unsqueeze") and not node.domain:
-            here = rank if node.op_type == "Squeeze" else rank + 1
-            if index or named_axes(constants, node, here) != {part.axis} or kept is (node.op_type == "Unsqueeze"):
+            adds = node.op_type == "Unsqueeze"
+            if step.operand or kept is adds or named_axes(constants, node, rank + adds) != {part.axis}:
                 return []
             kept = not kept
-            continue
-        behind = rank - part.axis - kept
-        """How many axes of the part lie behind the one of the loop."""
-        made = _on_whole(node, index, whole, behind)
-        if not made:
+        elif _is_alone(step, rank - part.axis - kept):
+            needed.append(step)
+        else:
             return []
-        nodes += made
-        whole = made[-1].outputs[0]
     shape, axis = joined.outputs[0].shape, joined.attributes.get_int("axis", 0)
-    ends_there = kept and shape is not None and axis % len(shape) == part.axis
-    return nodes if ends_there else []
+    return needed if kept and shape is not None and axis % len(shape) == part.axis else []
 
 
-def _on_whole(node: ir.Node, index: int, whole: ir.Value, behind: int) -> list[ir.Node]:
-    """The nodes that compute an operator of f on the whole value; [] where it does not work on each part alone."""
-    others = [operand for at, operand in enumerate(node.inputs) if at != index and operand is not None]
-    if any(operand.shape is None for operand in others):
-        return []
-    ranks = [len(operand.shape) for operand in others if operand.shape is not None]
-    name = f"{node.name or node.outputs[0].name}_whole"
+def _is_alone(step: _Step, behind: int) -> bool:
+    """Whether an operator works on each part alone. behind: how many axes of a part are behind the one of the loop."""
+    node = step.node
+    others = [value for index, value in enumerate(node.inputs) if index != step.operand and value is not None]
+    ranks = [None if value.shape is None else len(value.shape) for value in others]
     if is_elementwise(node.op_type, node.domain):
-        if any(rank > behind for rank in ranks):
-            return []
-        operands = [whole if at == index else operand for at, operand in enumerate(node.inputs)]
-        return _named(node, [ir.Node(node.domain, node.op_type, operands, list(node.attributes.values()), name=name)])
-    if node.domain or index or not behind or node.op_type not in ("MatMul", "Gemm") or ranks[:1] != [2]:
-        return []
-    if node.op_type == "MatMul":
-        return _named(node, [ir.Node("", "MatMul", [whole, node.inputs[1]], name=name)])
-    return _named(node, _product(node, whole, name))
+        return all(rank is not None and rank <= behind for rank in ranks)
+    if node.domain or step.operand or not behind or ranks[:1] != [2]:
+        return False
+    return node.op_type == "MatMul" or (
+        node.op_type == "Gemm" and _is_product(node) and all(rank in (0, 1) for rank in ranks[1:])
+    )
+
+
+def _is_product(gemm: ir.Node) -> bool:
+    """Whether a Gemm neither scales nor transposes its first operand."""
+    alpha, beta = (gemm.attributes.get_float(name, 1.0) for name in ("alpha", "beta"))
+    return alpha == beta == 1 and not gemm.attributes.get_int("transA", 0)
+
+
+def _on_whole(step: _Step, whole: ir.Value) -> list[ir.Node]:
+    """The nodes that compute an operator of f on the whole value."""
+    node = step.node
+    name = f"{node.name or node.outputs[0].name}_whole"
+    if node.op_type == "Gemm" and not node.domain:
+        nodes = _product(node, whole, name)
+    else:
+        operands = [whole if index == step.operand else value for index, value in enumerate(node.inputs)]
+        nodes = [ir.Node(node.domain, node.op_type, operands, list(node.attributes.values()), name=name)]
+    for number, made in enumerate(nodes):
+        made.outputs[0].name = f"{node.outputs[0].name}__whole_{number}"
+    return nodes
 
 
 def _product(gemm: ir.Node, whole: ir.Value, name: str) -> list[ir.Node]:
-    """A Gemm as MatMul and Add, which take more axes; [] where it scales, or transposes its first operand."""
-    is_plain = gemm.attributes.get_float("alpha", 1.0) == 1 and gemm.attributes.get_float("beta", 1.0) == 1
-    transposed = gemm.attributes.get_int("transA", 0)
-    if transposed or not is_plain:
-        return []
-    weight, nodes = gemm.inputs[1], list[ir.Node]()
+    """A Gemm as MatMul and Add, which take more axes."""
+    weight, bias, nodes = gemm.inputs[1], gemm.inputs[2] if len(gemm.inputs) > 2 else None, list[ir.Node]()
     if gemm.attributes.get_int("transB", 0):
         nodes.append(ir.Node("", "Transpose", [weight], [ir.AttrInt64s("perm", [1, 0])], name=f"{name}_weight"))
         weight = nodes[0].outputs[0]
     nodes.append(ir.Node("", "MatMul", [whole, weight], name=name))
-    bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
     if bias is not None:
-        if bias.shape is None or len(bias.shape) > 1:
-            return []
         nodes.append(ir.Node("", "Add", [nodes[-1].outputs[0], bias], name=f"{name}_bias"))
-    return nodes
-
-
-def _named(node: ir.Node, nodes: list[ir.Node]) -> list[ir.Node]:
-    for number, made in enumerate(nodes):
-        made.outputs[0].name = f"{node.outputs[0].name}__whole_{number}"
     return nodes

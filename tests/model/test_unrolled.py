@@ -118,8 +118,13 @@ def test_the_same_on_each_part_is_that_on_the_whole(body: str, how: dict[str, ob
 
 
 def stays(model: onnx.ModelProto) -> None:
-    written = joined(model)
-    assert operators(written) == operators(model)
+    """Nothing changes, and no value has a reader that is in no graph."""
+    made = ir.from_proto(model)
+    infer_shapes(made)
+    join_parts(made)
+    assert operators(ir.to_proto(made)) == operators(model)
+    values = [*made.graph.inputs, *made.graph.initializers.values(), *(o for node in made.graph for o in node.outputs)]
+    assert all(use.node.graph is made.graph for value in values for use in value.uses())
 
 
 def test_parts_in_another_order_stay() -> None:
@@ -157,6 +162,13 @@ def test_a_part_that_something_else_reads_stays() -> None:
 
 def test_another_axis_of_the_result_stays() -> None:
     stays(unrolled("s# = Gather <axis = 1> (x, p#) a# = Relu(s#) r# = Unsqueeze(a#, i0)"))
+
+
+def test_an_operator_that_does_not_work_on_each_part_alone_stays() -> None:
+    body = "s# = $ q# = Squeeze(s#, at) e# = Exp(q#) c# = CumSum(e#, i0) r# = Unsqueeze(c#, at)"
+    stays(unrolled(body))
+    stays(unrolled("s# = $ q# = Squeeze(s#, at) e# = Exp(q#) c# = Add(e#, o) r# = Unsqueeze(c#, at)", shape="2, 3, 4", extra="""
+        o = Constant <value = float[2, 1] {1, 2}> ()"""))  # fmt: skip
 
 
 def test_a_scaled_gemm_stays() -> None:
