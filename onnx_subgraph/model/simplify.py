@@ -20,6 +20,7 @@ from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.equal_sizes import read_once
+from onnx_subgraph.model.expands import leave_out_expands
 from onnx_subgraph.model.folding import is_exact
 from onnx_subgraph.model.gathers import as_unsqueeze
 from onnx_subgraph.model.joins import as_part
@@ -75,8 +76,8 @@ def simplify(model: ir.Model) -> Simplified:
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
         for _ in range(_MOST_PASSES):
-            done = _Pass(model).run()
-            if not done:
+            done = _Pass(model).run() or Counter(simpler=leave_out_expands(model, Constants(model)))
+            if not any(done.values()):
                 break
             counts += done
             infer_shapes(model)
