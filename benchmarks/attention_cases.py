@@ -169,6 +169,15 @@ RECURRENT = tuple(
 )
 """One token of Gated DeltaNet, and of Kimi Delta Attention."""
 
+STATE = Case(
+    ("state-update",),
+    """($T[$b,$N,1,1] g, $T[$b,$N,$P,1] c, $T[$b,$N,1,$D] r, $T[$b,$N,$P,$D] state) => ($T[$b,$N,$P,$D] next) {
+        e = Exp(g) s = Mul(state, e) p = Mul(c, r) next = Add(s, p) }""",
+    tuple({"b": b, "N": n, "P": p, "D": d} for n, p, d in ((8, 64, 64), (24, 64, 128), (128, 64, 128)) for b in (1, 4)),
+    dtypes=("float",),
+)
+"""The state of Mamba-2 behind one token."""
+
 STANDARD = tuple(
     Case(
         ("attention",),
@@ -242,6 +251,7 @@ ATTENTION = (
     *CACHED,
     PAST,
     *RECURRENT,
+    STATE,
     *STANDARD,
     SINK,
     ROTARY,

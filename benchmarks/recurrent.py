@@ -61,11 +61,25 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "falcon_mamba": ("FalconMambaConfig", {**WIDTH, "num_hidden_layers": 2}),
     "granitemoehybrid": (
         "GraniteMoeHybridConfig",
-        {**DENSE, **SCAN, "num_hidden_layers": 2, "layer_types": ["mamba", "attention"], "shared_intermediate_size": 512, "num_local_experts": 0},
+        {
+            **DENSE,
+            **SCAN,
+            "num_hidden_layers": 2,
+            "layer_types": ["mamba", "attention"],
+            "shared_intermediate_size": 512,
+            "num_local_experts": 0,
+        },
     ),
     "jamba": (
         "JambaConfig",
-        {**DENSE, "num_hidden_layers": 2, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 1, "use_mamba_kernels": False},
+        {
+            **DENSE,
+            "num_hidden_layers": 2,
+            "attn_layer_period": 2,
+            "attn_layer_offset": 1,
+            "num_experts": 1,
+            "use_mamba_kernels": False,
+        },
     ),
     "kimi_linear": (
         "KimiLinearConfig",
@@ -87,7 +101,10 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "lfm2": ("Lfm2Config", {**DENSE, "num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}),
     "mamba": ("MambaConfig", {**WIDTH, "num_hidden_layers": 2}),
-    "mamba2": ("Mamba2Config", {**WIDTH, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 64, "n_groups": 1, "state_size": 64}),
+    "mamba2": (
+        "Mamba2Config",
+        {**WIDTH, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 64, "n_groups": 1, "state_size": 64},
+    ),
     "nemotron_h": (
         "NemotronHConfig",
         {
@@ -222,7 +239,7 @@ def row(name: str, exporter: str, folder: Path, budget: float) -> str:
     words = ", ".join(f"{count} {pattern}" for pattern, count in sorted(counted.items()))
     time = f"{found.ratio:.2f} ({found.least:.2f} to {found.most:.2f})"
     nodes = f"{result.nodes_before} → {result.nodes_after}"
-    return f"| {' | '.join((name, exporter, nodes, time, result.verdict.verdict, words))} |"
+    return f"| {name} | {exporter} | {nodes} | {time} | {result.verdict.verdict} | {words} |"
 
 
 def main() -> None:
