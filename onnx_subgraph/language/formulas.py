@@ -50,8 +50,9 @@ def formula_files(path: Path) -> tuple[Path, ...]:
 
 def formula_contents(files: Iterable[Path]) -> tuple[tuple[Path, bytes], ...]:
     """The formula files (`formula_files`) of all these pattern files, with their contents."""
-    near = {file.absolute().parent: formula_files(file) for file in files}
-    return tuple((file, content_of(file, _KIND)) for file in dict.fromkeys(chain.from_iterable(near.values())))
+    one_of = {file.absolute().parent: file for file in files}
+    near = chain.from_iterable(map(formula_files, one_of.values()))
+    return tuple((file, content_of(file, _KIND)) for file in dict.fromkeys(near))
 
 
 def used_formulas(path: Path, identity: str) -> tuple[Formula, ...]:

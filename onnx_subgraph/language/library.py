@@ -214,11 +214,12 @@ def is_built_in(file: str) -> bool:
 def _collect(paths: StrPath | Iterable[StrPath], built_in: bool) -> tuple[tuple[Pack, ...], list[Path]]:
     packs: list[Pack] = []
     files: dict[Path, Path] = {}  # resolved path → path as given; a file given twice is read once
-    for path in (*(built_in_packs() if built_in else ()), *with_names_resolved(paths)):
+    given = with_names_resolved(paths)
+    for path in (*(built_in_packs() if built_in else ()), *given):
         if (path / PACK_FILE).is_file():
             packs.append(read_pack(path))
         for file in pattern_files(path, empty=path in built_in_packs()):
-            files.setdefault(file.resolve(), file)
+            files.setdefault(file.resolve() if given else file, file)
     return tuple(packs), list(files.values())
 
 
