@@ -68,10 +68,14 @@ class Judge:
     def __post_init__(self) -> None:
         self.model = stilled(self.model)
 
+    def loads(self) -> bool:
+        """Whether onnxruntime loads the original."""
+        return not isinstance(session(self.model), str)
+
     def difference(self, fused: onnx.ModelProto) -> str | None:
         """The error of the fused model, in words, or None. Never raises: a fused model that does not run is wrong."""
         fused = stilled(fused)
-        if isinstance(session(self.model), str):
+        if not self.loads():
             return None
         candidate = session(fused)
         if isinstance(candidate, str):
