@@ -79,8 +79,8 @@ def _bounded(constants: Constants, node: ir.Node) -> list[ir.Node]:
 
 
 def is_within(constants: Constants, value: ir.Value, clip: ir.Node) -> bool:
-    """Whether every element of a value lies within the bounds of a Clip, so that this changes nothing."""
-    found = interval(constants, value)
+    """Whether every element of a value lies within the bounds of a Clip, so that this changes nothing. NaN stays NaN."""
+    found = interval(constants, value, unless_nan=True)
     if found is None or len(clip.inputs) < 2:  # before opset 11 the bounds are attributes
         return False
     least, most = ([*clip.inputs[1:], None])[:2]

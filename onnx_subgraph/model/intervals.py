@@ -1,7 +1,7 @@
 """Bounds of floats that follow from constants: what a table of weights, a mask of two numbers, or their sum can be.
 
-A bounded value is neither infinite nor NaN. Operators that round are monotonic in each operand, so the bounds of a result are
-results at bounds, in the same type.
+A bounded value is neither infinite nor NaN, unless the caller lets NaN pass. Operators that round are monotonic in each operand,
+so the bounds of a result are results at bounds, in the same type.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from onnx_subgraph.model.folding import ARITHMETIC, FLOATS
 from onnx_subgraph.model.follow import Follow
 from onnx_subgraph.operators.elementwise import REARRANGING
 
-_TAKING = REARRANGING | {"Gather", "Expand", "Tile", "Slice", "Identity"}
+_TAKING = REARRANGING | {"Gather", "Expand", "Tile", "Slice", "Split", "Identity"}
 """Operators that give elements of their first operand and no others."""
+_RANGES = {
+    **dict.fromkeys(("Sigmoid", "HardSigmoid", "Softmax"), (0, 1)),
+    **dict.fromkeys(("Tanh", "Erf", "Sin", "Cos"), (-1, 1)),
+}
+"""Operators whose results are in a range, or NaN, whatever their operands are."""
 _SUMS = frozenset(("Add", "Sub", "Mul"))
 
 
@@ -30,20 +35,27 @@ class Interval(NamedTuple):
     most: np.floating
 
 
-def interval(constants: Constants, value: ir.Value | None) -> Interval | None:
-    """The bounds of a floating value in every run; None where a bound is not known."""
-    return Follow(partial(_found, constants))(value)
+def interval(constants: Constants, value: ir.Value | None, *, unless_nan: bool = False) -> Interval | None:
+    """The bounds of a floating value in every run; None where a bound is not known.
+
+    unless_nan: an element may also be NaN.
+    """
+    return Follow(partial(_found, constants, unless_nan))(value)
 
 
-def _found(constants: Constants, value: ir.Value, follow: Follow[Interval]) -> Interval | None:
+def _found(constants: Constants, unless_nan: bool, value: ir.Value, follow: Follow[Interval]) -> Interval | None:
     if value.dtype is None or value.dtype.numpy() not in FLOATS:
         return None
-    if constants.is_constant(value):
-        return _of(small(constants, value))
     node = value.producer()
-    if node is None or node.domain or value is not node.outputs[0] or not node.inputs:
+    if constants.is_constant(value):
+        array = small(constants, value)
+        if array is not None or node is None:  # else it is too large to be computed here
+            return _of(array)
+    if node is None or node.domain or not node.inputs:
         return None
     dtype = value.dtype.numpy()
+    if unless_nan and node.op_type in _RANGES:
+        return _of(np.array(_RANGES[node.op_type], dtype))
     if node.op_type in _TAKING:
         return follow(node.inputs[0])
     if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.BOOL:

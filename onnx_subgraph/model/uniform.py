@@ -43,7 +43,7 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
         return None if condition is None else follow(node.inputs[1 if condition else 2])
     if node.op_type == "GreaterOrEqual" and _is_never_less(constants, node):
         return np.array(True)
-    if node.op_type in ("IsInf", "IsNaN") and interval(constants, node.inputs[0]) is not None:
+    if node.op_type in ("IsInf", "IsNaN") and interval(constants, node.inputs[0], unless_nan=node.op_type == "IsInf") is not None:
         return np.array(False)
     if not is_elementwise(node.op_type):
         return None

@@ -13,7 +13,7 @@ from tests.model.test_simplify import operators, parsed, run, simplified
 
 INPUTS = "int64[N] i, bool[N, 3] c, float[N, 3] x"
 WEIGHTS = """float[2, 3] table = {-4, 0.5, 3, 2, -1, 1}, float low = {-3.4028234663852886e38}, float floor = {-1e30},
-  float three = {3}, float close = {-2}, float zero = {0}"""
+  float three = {3}, float close = {-2}, float zero = {0}, int64[2] sizes = {1, 2}"""
 ROW = "t = Gather(table, i) "
 WITHOUT = {
     "a table": (ROW + "b = Clip(t, floor) y = Neg(b)", {"Gather": 1, "Neg": 1}),
@@ -26,6 +26,14 @@ WITHOUT = {
         ROW + "m = Where(c, t, low) q = IsInf(m) b = Clip(m, floor) r = Where(q, m, b) y = Neg(r)",
         {"Gather": 1, "Where": 1, "Neg": 1},
     ),
+    "a gate of a table": (
+        ROW + "s = Sigmoid(x) g = Sub(s, three) p = Mul(g, t) q = IsInf(p) b = Clip(p, floor) r = Where(q, p, b) y = Neg(r)",
+        {"Gather": 1, "Sigmoid": 1, "Sub": 1, "Mul": 1, "Neg": 1},
+    ),
+    "a part of an angle": (
+        "s, u = Split<axis = 1>(x, sizes) k = Sin(u) b = Clip(k, close) y = Sub(s, b)",
+        {"Split": 1, "Sin": 1, "Sub": 1},
+    ),
     "the other way": (ROW + "m = Where(c, low, t) b = Clip(m, floor) y = Neg(b)", {"Gather": 1, "Where": 1, "Neg": 1}),
 }
 KEPT = {
@@ -34,6 +42,8 @@ KEPT = {
     "above the table": ROW + "b = Clip(t, floor, zero) y = Neg(b)",
     "a table beside an input": ROW + "u = Add(t, x) b = Clip(u, floor) y = Neg(b)",
     "a sum that overflows": "m = Where(c, zero, low) u = Add(m, low) q = IsInf(u) y = Where(q, x, u)",
+    "an operand of a gate": ROW + "s = Sigmoid(x) g = Mul(s, x) b = Clip(g, floor) y = Neg(b)",
+    "a part of an input": "s, u = Split<axis = 1>(x, sizes) b = Clip(u, floor) y = Sub(s, b)",
     "a quotient": ROW + "u = Div(t, zero) q = IsInf(u) y = Where(q, x, u)",
     "a mask whose bias is bounded": ROW + "m = Where(c, t, low) b = Clip(m, close) y = Neg(b)",
 }
@@ -77,3 +87,20 @@ def test_a_model_computes_the_same_for_any_table(table: np.ndarray, bound: float
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     _, written = simplified(model)
     np.testing.assert_array_equal(run(written, feeds())[0], run(model, feeds())[0])
+
+
+@pytest.mark.parametrize(
+    "tail", ["q = IsNaN(g) y = Where(q, zero, g)", "q = IsInf(g) y = Where(q, zero, g)", "y = Clip(g, floor)"]
+)
+def test_a_gate_may_be_nan(tail: str) -> None:
+    model = parsed(ROW + "s = Sigmoid(x) g = Mul(s, t) " + tail, INPUTS, "float[A, B] y", WEIGHTS)
+    _, written = simplified(model)
+    x = np.array([[np.nan, np.inf, -np.inf], [0, 1, -1], [np.nan, 2, 3], [4, 5, 6]], np.float32)
+    np.testing.assert_array_equal(run(written, feeds() | {"x": x})[0], run(model, feeds() | {"x": x})[0])
+    assert ("IsNaN" in operators(written)) == ("IsNaN" in tail) and not {"IsInf", "Clip"} & set(operators(written))
+
+
+def test_a_table_that_is_too_large_to_gather_in_advance_has_bounds() -> None:
+    weights = f"float[2, 4] table = {{1, 2, 3, 4, 5, 6, 7, 8}}, float floor = {{-1e30}}, int64[600] i = {{{', '.join(['0', '1'] * 300)}}}"
+    model = parsed("t = Gather(table, i) b = Clip(t, floor) y = Add(x, b)", "float[600, 4] x", "float[600, 4] y", weights)
+    assert operators(simplified(model)[1]) == {"Gather": 1, "Add": 1}
