@@ -101,6 +101,7 @@ def test_a_gate_may_be_nan(tail: str) -> None:
 
 
 def test_a_table_that_is_too_large_to_gather_in_advance_has_bounds() -> None:
-    weights = f"float[2, 4] table = {{1, 2, 3, 4, 5, 6, 7, 8}}, float floor = {{-1e30}}, int64[600] i = {{{', '.join(['0', '1'] * 300)}}}"
+    places = ", ".join(["0", "1"] * 300)
+    weights = f"float[2, 4] table = {{1, 2, 3, 4, 5, 6, 7, 8}}, float floor = {{-1e30}}, int64[600] i = {{{places}}}"
     model = parsed("t = Gather(table, i) b = Clip(t, floor) y = Add(x, b)", "float[600, 4] x", "float[600, 4] y", weights)
     assert operators(simplified(model)[1]) == {"Gather": 1, "Add": 1}

