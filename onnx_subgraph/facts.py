@@ -17,6 +17,7 @@ from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.model.binary import binary
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.element_types import numpy_name
+from onnx_subgraph.model.intervals import interval
 from onnx_subgraph.model.repetition import doubled, paired
 
 
@@ -92,6 +93,12 @@ class Facts(TypeFacts):
         return producer is not None and producer.op_type == "DequantizeLinear"
 
     @property
+    def lower_bound(self) -> float | None:
+        """A finite number that no element is below, unless it is NaN; proved as for `is_binary`, None where unknown."""
+        found = interval(self._constants, self._value, unless_nan=True)
+        return None if found is None else float(found.least)
+
+    @property
     def value(self) -> Any:
         """The number of a one-element constant, nested tuples for a larger one."""
         array = self._constants.array(self._value)
@@ -133,6 +140,11 @@ class Number:
     def rank(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
+
+    @property
+    def lower_bound(self) -> float:
+        """The number itself."""
+        return self.value
 
 
 def element_type(value: ir.Value) -> str | None:
