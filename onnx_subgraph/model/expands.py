@@ -31,11 +31,22 @@ _Sizes = tuple[Dim, ...]
 
 @dataclass(slots=True, eq=False)
 class _Region:
-    """Nodes that read narrow values of each other. roots: the Expands in front of them. ends: the nodes that need one behind."""
+    """Nodes that read narrow values of each other.
 
+    values: these values. roots: the Expands in front of the nodes. ends: the nodes that need one behind.
+    """
+
+    values: set[ir.Value] = field(default_factory=set)
     roots: set[ir.Node] = field(default_factory=set)
     nodes: set[ir.Node] = field(default_factory=set)
     ends: set[ir.Node] = field(default_factory=set)
+
+    def take(self, other: _Region) -> None:
+        """Become both regions."""
+        self.values |= other.values
+        self.roots |= other.roots
+        self.nodes |= other.nodes
+        self.ends |= other.ends
 
 
 def leave_out_expands(model: ir.Model, constants: Constants) -> int:
@@ -78,19 +89,15 @@ class _Finder:
             return
         if not _is_wide(tuple(source.shape), result) and self._readers_take_narrow(result):
             self._narrow[result] = tuple(source.shape)
-            self._regions[result] = _Region(roots={node})
+            self._regions[result] = _Region({result}, {node})
 
     def _join(self, node: ir.Node) -> None:
         """Join a node with narrow operands to the region of the nodes that give them."""
-        read = [value for value in node.inputs if value in self._narrow]
-        whole = self._regions[read[0]]
-        for value in read[1:]:
-            other = self._regions[value]
-            if other is not whole:
-                whole.roots |= other.roots
-                whole.nodes |= other.nodes
-                whole.ends |= other.ends
-                self._regions.update({v: whole for v, region in self._regions.items() if region is other})
+        regions = {self._regions[value] for value in node.inputs if value in self._narrow}
+        whole = max(regions, key=lambda region: len(region.values))
+        for other in regions - {whole}:
+            whole.take(other)
+            self._regions.update(dict.fromkeys(other.values, whole))
         whole.nodes.add(node)
         result = node.outputs[0]
         sizes = self._sizes(node)
@@ -98,6 +105,7 @@ class _Finder:
             if self._readers_take_narrow(result):
                 self._narrow[result] = sizes
                 self._regions[result] = whole
+                whole.values.add(result)
             else:
                 whole.ends.add(node)
 
@@ -239,5 +247,7 @@ def _is_same_along(array: np.ndarray, axis: int) -> bool:
     """Whether the elements along an axis are the same, bit by bit."""
     if not array.size or array.dtype.hasobject:
         return False
-    first = np.broadcast_to(array.take([0], axis), array.shape)
-    return array.shape[axis] > 1 and array.tobytes() == first.tobytes()
+    first = array.take([0], axis)
+    if array.shape[axis] == 1 or first.tobytes() != array.take([-1], axis).tobytes():
+        return False
+    return array.tobytes() == np.broadcast_to(first, array.shape).tobytes()
