@@ -26,6 +26,7 @@ FACTS = [
     "k.shape == []",
     "not k.is_output",
     "not k.is_doubled",
+    "k.lower_bound > 1",
 ]
 VALUES = ["k.value > 1", "k > 1", "k.value == 2"]
 CONSTANTS = "float k = {2.0}, float root = {1.41421356}"
@@ -80,3 +81,17 @@ def test_an_attribute_has_the_facts_of_its_value() -> None:
         assert matches(pattern(formula, "y = Exp(x)", example=example, where=f"['{where}']"), graph) == count
     (miss,) = found(pattern(formula, "y = Exp(x)", example=example, where="[axes.dtype == int64]"), graph).near_misses
     assert "`axes` is no value of the graph and has no dtype" in miss.found
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("s = Sigmoid(x) y = Tanh(s)", 1), ("s = Tanh(x) t = Sub(s, k) y = Tanh(t)", 1), ("s = Mul(x, k) y = Tanh(s)", 0)],
+    ids=["a gate", "too low", "not known"],
+)
+def test_a_lower_bound_is_that_of_any_run(text: str, count: int) -> None:
+    probe = pattern("y = Tanh(z)", "y = Elu(z)", example='{z: "float32[2, 8]"}', where="[z.lower_bound > -2.5]")
+    low = pattern(
+        "y = Tanh(z)", "y = Elu(z)", example='{z: "float32[2, 8]"}', where="[z.lower_bound < -2.5 or z.lower_bound >= -1]"
+    )
+    graph = model(text, constants=CONSTANTS)
+    assert (matches(probe, graph), matches(low, graph)) == ((0, 1) if "Sub" in text else (count, count))
