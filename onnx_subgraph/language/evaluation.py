@@ -66,11 +66,6 @@ class _Written:
         return (len(self.value),) if isinstance(self.value, tuple) else ()
 
     @property
-    def lower_bound(self) -> float | None:
-        """A number itself; unknown for a list and for text."""
-        return float(self.value) if isinstance(self.value, int | float) else None
-
-    @property
     def rank(self) -> int | None:
         """0 for a number, 1 for a list."""
         return None if self.shape is None else len(self.shape)

@@ -18,7 +18,7 @@ from onnx_subgraph.language.operator import CanonicalOperator, Definitions, Lowe
 from onnx_subgraph.language.pattern import WRITTEN
 from onnx_subgraph.language.reading import check_keys, each_sentence, read_summary, required
 from onnx_subgraph.language.recipe import recipe_axes, recipe_mistake
-from onnx_subgraph.language.requirement import PROVIDERS, Requirement
+from onnx_subgraph.language.requirement import IS_FALLBACK, PROVIDERS, Requirement
 from onnx_subgraph.language.sentence import free_names, place_of, read_conjuncts, read_definitions
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text_of
 from onnx_subgraph.language.syntax import read_block
@@ -111,7 +111,7 @@ def _parameters(data: Data | None, what: str) -> tuple[Mapping[str, str], frozen
             raise PatternError(
                 f"`{key.text}` is not a name", span=key.span, hint="write it in lower case, with `?` if it is optional"
             )
-        if is_word(name[1]) or name[1] == PROVIDERS:
+        if is_word(name[1]) or name[1] in (PROVIDERS, IS_FALLBACK):
             hint = f"call it something else, such as `{name[1]}_`"
             raise PatternError(f"`{name[1]}` is a word of the language", span=key.span, hint=hint)
         found[name[1]] = " ".join(read_text_of(value, key.text).text.split())
@@ -200,7 +200,7 @@ def _check(operator: CanonicalOperator) -> None:
     for lowering in (one for several in operator.lowerings.values() for one in several):
         for sentence in lowering.where.sentences:
             for used in free_names(sentence):
-                known = (*operator.inputs, *attributes, PROVIDERS)
+                known = (*operator.inputs, *attributes, PROVIDERS, IS_FALLBACK)
                 if used not in known:
                     hint = spelling.hint(used, known)
                     raise PatternError(f"`{used}` is not an argument", span=place_of(sentence, used), hint=hint)

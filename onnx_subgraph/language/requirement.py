@@ -12,6 +12,8 @@ from onnx_subgraph.language.vocabulary import is_word
 
 PROVIDERS = "providers"
 """The name, in these sentences, of the list of execution providers that the model is for."""
+IS_FALLBACK = "is_fallback"
+"""The name, in these sentences, for whether a replacement of the standard serves a target that has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ NOTHING = Requirement()
 def _names(sentences: tuple[Expression, ...]) -> frozenset[str]:
     nodes = (node for sentence in sentences for node in ast.walk(sentence.tree))
     names = frozenset(node.id for node in nodes if isinstance(node, ast.Name) and not is_word(node.id))
-    return names - {PROVIDERS}
+    return names - {PROVIDERS, IS_FALLBACK}
 
 
 @cache

@@ -9,22 +9,25 @@ import onnx_ir as ir
 
 from onnx_subgraph.facts import TypeFacts
 from onnx_subgraph.language import falsity
-from onnx_subgraph.language.requirement import PROVIDERS, Requirement
+from onnx_subgraph.language.requirement import IS_FALLBACK, PROVIDERS, Requirement
 from onnx_subgraph.language.sentence import UnknownFact, UnknownSize, asks_presence, evaluate
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.refused import Refused, Unfit
 
 
-def check_fit(requires: Requirement, emitter: Emitter, providers: Sequence[str]) -> None:
+def check_fit(requires: Requirement, emitter: Emitter, providers: Sequence[str], *, is_fallback: bool) -> None:
     """Refuse a replacement that `emitter` is about to emit, if a sentence that it requires is false or unknown in this match.
 
-    providers: the names of the execution providers that the result is for.
+    providers: the names of the execution providers that the result is for. is_fallback: whether the replacement is for another
+    target.
     """
 
     def names(name: str) -> object:
         if name == PROVIDERS:
             return tuple(providers)
+        if name == IS_FALLBACK:
+            return is_fallback
         operand = emitter.operand_of(requires.prefix + name)
         return TypeFacts(operand) if isinstance(operand, ir.Value) else operand
 

@@ -166,7 +166,7 @@ def _call_raised(
             known = {**statics, **opaque}
             inside = Emitter(inner, known, {}, lambda n: lookup(operator.prefix + n), lambda n: n in results, precision=precision)
             inside.results.update({name: layouts.undone(inside, name, inner.stand_in(opaque[name])) for name in given_so})
-            check_fit(where, inside, providers)
+            check_fit(where, inside, providers, is_fallback=False)
             inside.block(block)
             check_body(inner.nodes)
             inner.infer()

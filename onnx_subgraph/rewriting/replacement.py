@@ -76,7 +76,7 @@ def _checked(
     is_fallback: bool,
     has_kernel: bool,
 ) -> Fragment:
-    fragment = _fragment(match, block, needed, root, site, has_kernel=has_kernel)
+    fragment = _fragment(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
     if root is not site.outline.model.graph:
         function.check_body(fragment.nodes)
     checks.check_reads(match, fragment)
@@ -99,7 +99,14 @@ def _checked(
 
 
 def _fragment(
-    match: Match, block: Block | None, needed: Collection[str], root: ir.Graph | ir.Function, site: Site, *, has_kernel: bool
+    match: Match,
+    block: Block | None,
+    needed: Collection[str],
+    root: ir.Graph | ir.Function,
+    site: Site,
+    *,
+    is_fallback: bool,
+    has_kernel: bool,
 ) -> Fragment:
     checks.check_opsets(match.pattern, root.opset_imports)
     fragment = Fragment(_opset_imports(match, root), site.constants.tensor)
@@ -116,7 +123,7 @@ def _fragment(
         return fragment
     asked = block.requires.asked
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed or n in asked)
-    emitter.block(block, lambda now: check_fit(block.requires, now, providers))
+    emitter.block(block, lambda now: check_fit(block.requires, now, providers, is_fallback=is_fallback))
     fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
     checks.check_need(match, fragment, site.loadability)
     return fragment
