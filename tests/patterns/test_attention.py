@@ -378,3 +378,25 @@ def test_one_head_of_keys_for_all_is_the_standards_attention(text: str, library:
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
     assert result.operators_after["Attention"] == 1 and result.verdict.verdict == "equivalent"
+
+
+def test_the_lowest_number_of_float16_is_raised_as_well(tmp_path: Path) -> None:
+    """It is far above that of float32. Attention gives zeros for a row of it, where the original gives a mean."""
+    body = "b = Where(keep, zero, low) s = MatMul(q, k) m = Add(s, b) p = Softmax(m) y = MatMul(p, v)"
+    inputs = "float16[2, 4, 8, 16] q, float16[2, 4, 16, 8] k, float16[2, 4, 8, 16] v, bool[2, 1, 1, 8] keep"
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 23]> g ({inputs}) => (float16[2, 4, 8, 16] y) {{ {body} }}'
+    )
+    for name, number in (("zero", 0), ("low", np.finfo(np.float16).min)):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(number, np.float16), name))
+    model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
+    onnx.save(proto, model)
+    fuse(model, fused, load_patterns(), Options(prefer="fusion", target="standard"))
+    assert "Attention" in [node.op_type for node in onnx.load(fused).graph.node]
+    draw = np.random.default_rng(0)
+    shapes = {"q": (2, 4, 8, 16), "k": (2, 4, 16, 8), "v": (2, 4, 8, 16)}
+    feeds = {name: draw.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
+    (found,) = onnxruntime.InferenceSession(fused, providers=["CPUExecutionProvider"]).run(
+        None, feeds | {"keep": np.zeros((2, 1, 1, 8), bool)}
+    )
+    assert found.any()
