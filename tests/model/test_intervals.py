@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from onnx_subgraph.model.intervals import _RANGES
 from tests.model.test_simplify import operators, parsed, run, simplified
 
 INPUTS = "int64[N] i, bool[N, 3] c, float[N, 3] x"
@@ -105,3 +106,18 @@ def test_a_table_that_is_too_large_to_gather_in_advance_has_bounds() -> None:
     weights = f"float[2, 4] table = {{1, 2, 3, 4, 5, 6, 7, 8}}, float floor = {{-1e30}}, int64[600] i = {{{places}}}"
     model = parsed("t = Gather(table, i) b = Clip(t, floor) y = Add(x, b)", "float[600, 4] x", "float[600, 4] y", weights)
     assert operators(simplified(model)[1]) == {"Gather": 1, "Add": 1}
+
+
+@pytest.mark.parametrize("inside", [0.0, 0.01], ids=["at the ends", "inside"])
+@pytest.mark.parametrize("operator", _RANGES)
+def test_the_range_of_an_operator_is_reached_and_not_left(operator: str, inside: float) -> None:
+    """Bounds at its ends change nothing, and bounds inside do."""
+    least, most = _RANGES[operator]
+    weights = f"float least = {{{least + inside}}}, float most = {{{most - inside}}}"
+    model = parsed(f"s = {operator}(x) b = Clip(s, least, most) y = Neg(b)", "float[N, 3] x", "float[A, B] y", weights)
+    _, written = simplified(model)
+    assert ("Clip" in operators(written)) == bool(inside)
+    x = np.linspace(-20, 20, 999, dtype=np.float32).reshape(333, 3) * np.array([1, 0, -1], np.float32) + np.float32(np.pi / 2)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+    unbounded = run(parsed(f"y = {operator}(x)", "float[N, 3] x", "float[A, B] y"), {"x": x})[0]
+    assert unbounded.min() <= least + 0.01 and unbounded.max() >= most - 0.01
