@@ -28,7 +28,7 @@ from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.order import place
 from onnx_subgraph.rewriting.refused import Needless, Refused, Unfit, Unloadable
-from onnx_subgraph.rewriting.replacement import Site, replacement
+from onnx_subgraph.rewriting.replacement import Choice, Site, replacement
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
 _BUG = "a bug in onnx-subgraph"
@@ -227,7 +227,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
         raise Refused("nothing needs its result", change="leave it out, for it is computed for nothing")
     redirects(before, provided, _staying(match), match.nodes)
 
-    fragment = replacement(match, block, needed, site, is_fallback=is_fallback, has_kernel=has_kernel)
+    fragment = replacement(Choice(match, block, needed, is_fallback, has_kernel), site)
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
 
     after = Liveness(site.outline, graph, match.nodes, fragment.read.values())

@@ -42,41 +42,43 @@ class Site:
     outcomes: Outcomes = field(default_factory=Outcomes)
 
 
-def replacement(
-    match: Match, block: Block | None, needed: Collection[str], site: Site, *, is_fallback: bool, has_kernel: bool
-) -> Fragment:
-    """What `block`, or a function call, puts in the place of `match`. Raises Refused where a check fails.
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """One of the ways to replace a match: by `block`, or by a function call if it is None.
 
     needed: the results that are read. is_fallback: whether the block is for another target. has_kernel: whether the function call
     is one of a kernel of our library.
     """
+
+    match: Match
+    block: Block | None
+    needed: Collection[str]
+    is_fallback: bool
+    has_kernel: bool
+
+
+def replacement(choice: Choice, site: Site) -> Fragment:
+    """What is put in the place of the match. Raises Refused where a check fails."""
+    match, outcomes = choice.match, site.outcomes
     root = site.outline.root(graph_of(match.graph))
-    case = site.outcomes.case(match, block, needed, root, _opset_imports(match, root), site.constants)
+    case = outcomes.case(match, choice.block, choice.needed, root, _opset_imports(match, root), site.constants)
     if case is None:
-        return _checked(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
-    known = site.outcomes.known(case, site.outline.model.functions)
+        return _checked(choice, root, site)
+    known = outcomes.known(case, site.outline.model.functions)
     if known is not None:
         return known
     try:
-        fragment = _checked(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
+        fragment = _checked(choice, root, site)
     except Refused as refused:
-        site.outcomes.refused(case, refused)
+        outcomes.refused(case, refused)
         raise
-    site.outcomes.made(case, fragment)
+    outcomes.made(case, fragment)
     return fragment
 
 
-def _checked(
-    match: Match,
-    block: Block | None,
-    needed: Collection[str],
-    root: ir.Graph | ir.Function,
-    site: Site,
-    *,
-    is_fallback: bool,
-    has_kernel: bool,
-) -> Fragment:
-    fragment = _fragment(match, block, needed, root, site, is_fallback=is_fallback, has_kernel=has_kernel)
+def _checked(choice: Choice, root: ir.Graph | ir.Function, site: Site) -> Fragment:
+    match = choice.match
+    fragment = _fragment(choice, root, site)
     if root is not site.outline.model.graph:
         function.check_body(fragment.nodes)
     checks.check_reads(match, fragment)
@@ -89,25 +91,17 @@ def _checked(
         fragment.simplify()
         fragment.fold()
     checks.check_loads(fragment, site.loadability)
-    checks.check_operands(fragment, has_kernel=has_kernel)
+    checks.check_operands(fragment, has_kernel=choice.has_kernel)
     checks.check_overloads(fragment, root)
-    if is_fallback:
+    if choice.is_fallback:
         checks.check_kernels(match, fragment, site.loadability)
-    if block is not None and site.costs is not None:
+    if choice.block is not None and site.costs is not None:
         checks.check_costs(match, fragment, site.costs, site.loadability)
     return fragment
 
 
-def _fragment(
-    match: Match,
-    block: Block | None,
-    needed: Collection[str],
-    root: ir.Graph | ir.Function,
-    site: Site,
-    *,
-    is_fallback: bool,
-    has_kernel: bool,
-) -> Fragment:
+def _fragment(choice: Choice, root: ir.Graph | ir.Function, site: Site) -> Fragment:
+    match, block, needed = choice.match, choice.block, choice.needed
     checks.check_opsets(match.pattern, root.opset_imports)
     fragment = Fragment(_opset_imports(match, root), site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
@@ -118,12 +112,14 @@ def _fragment(
     if block is None:
         definitions = site.outline.definitions
         loads = partial(checks.check_loads, loadability=site.loadability)
-        instead = partial(checks.check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
+        instead = (
+            partial(checks.check_instead, match, costs=site.costs, loadability=site.loadability) if choice.has_kernel else None
+        )
         function.call(match, fragment, lookup, definitions, loads, instead, providers)
         return fragment
     asked = block.requires.asked
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed or n in asked)
-    emitter.block(block, lambda now: check_fit(block.requires, now, providers, is_fallback=is_fallback))
+    emitter.block(block, lambda now: check_fit(block.requires, now, providers, is_fallback=choice.is_fallback))
     fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
     checks.check_need(match, fragment, site.loadability)
     return fragment

@@ -39,9 +39,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     checked = replacement._checked
 
-    def count(match, *arguments, **options):  # type: ignore[no-untyped-def]
-        found.append(match.nodes[-1].outputs[0].name)
-        return checked(match, *arguments, **options)
+    def count(choice, *arguments):  # type: ignore[no-untyped-def]
+        found.append(choice.match.nodes[-1].outputs[0].name)
+        return checked(choice, *arguments)
 
     monkeypatch.setattr(replacement, "_checked", count)
     return found
