@@ -9,6 +9,7 @@ or cast. It uses shapes that follow from the inputs, not declared ones. A result
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -29,6 +30,7 @@ from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.reshaping import as_reshape, as_squeeze, as_transpose, target
+from onnx_subgraph.model.rows import read_rows
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
@@ -48,8 +50,8 @@ class Simplified:
 
     computed: nodes whose results are now constants. passed: nodes that changed nothing, or gave a size again.
     branches: Ifs replaced by one of their branches. targets: Reshapes with a shape that is now constant. captured: weights that
-    moved into the body that reads them. simpler: nodes replaced by simpler ones. removed: the total decrease in the number of
-    nodes.
+    moved into the body that reads them. simpler: nodes replaced by simpler ones. narrowed: nodes that compute only the one row
+    that is read. removed: the total decrease in the number of nodes.
     """
 
     computed: int = 0
@@ -59,6 +61,7 @@ class Simplified:
     removed: int = 0
     captured: int = 0
     simpler: int = 0
+    narrowed: int = 0
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -75,13 +78,11 @@ def simplify(model: ir.Model) -> Simplified:
     before, counts = _nodes(model), Counter[str]()
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
-        for _ in range(_MOST_PASSES):
-            done = _Pass(model).run() or Counter(simpler=leave_out_expands(model, Constants(model)))
-            if not any(done.values()):
-                break
-            counts += done
-            infer_shapes(model)
+        counts += _passes(model)
         counts["passed"] += read_once(model.graph)
+        if rows := read_rows(model, Constants(model)):
+            infer_shapes(model)
+            counts += Counter(narrowed=rows) + _passes(model)
     captured = move_captured_weights(model)
     if not any(counts.values()) and not captured:
         return NOTHING
@@ -91,24 +92,50 @@ def simplify(model: ir.Model) -> Simplified:
     return Simplified(**counts, removed=removed, captured=captured)
 
 
+def _passes(model: ir.Model) -> Counter[str]:
+    """Simplify until nothing changes. Returns how often each simplification was applied."""
+    counts = Counter[str]()
+    for _ in range(_MOST_PASSES):
+        done = _Pass(model).run() or Counter(simpler=leave_out_expands(model, Constants(model)))
+        if not any(done.values()):
+            break
+        counts += done
+        infer_shapes(model)
+    return counts
+
+
 def join_parts(model: ir.Model) -> Simplified:
     """Write assignments to slices as the Concats that they are, and unrolled loops over parts as what is done to the whole.
 
     Changes `model`, whose shapes must be inferred. This comes before anything else, because a Transpose of the result can become
     a part of another operator, and the operators of each part, too.
     """
-    before, constants = _nodes(model), Constants(model)
+    constants = Constants(model)
     if not any(writes_all(constants, node) or is_unrolled(constants, node) for graph in within(model.graph) for node in graph):
         return NOTHING
+    return _changed(model, lambda: Counter(simpler=_Pass(model).join()))
+
+
+def compute_read_rows(model: ir.Model) -> Simplified:
+    """Compute only the row that is read of values. Changes `model`, whose shapes must be inferred.
+
+    This comes before patterns, too, because fewer operators are in the way then. They match one row as they match many.
+    """
+    return _changed(model, lambda: Counter(narrowed=read_rows(model, Constants(model))))
+
+
+def _changed(model: ir.Model, change: Callable[[], Counter[str]]) -> Simplified:
+    """What a change of the model simplified, which returns how often it did what."""
+    before = _nodes(model)
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
-        joined = _Pass(model).join()
-    if not joined:
+        counts = change()
+    if not any(counts.values()):
         return NOTHING
     infer_shapes(model)
     name_apart(model, old)
     as_initializers(model, old)
-    return Simplified(simpler=joined, removed=before - _nodes(model))
+    return Simplified(**counts, removed=before - _nodes(model))
 
 
 class _Pass:

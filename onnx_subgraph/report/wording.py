@@ -113,10 +113,11 @@ def simplified(done: Simplified, undone: Simplified) -> str:
         (what.branches, "that chose a branch"),
         (max(0, what.removed - known) if known else 0, "that nothing reads any more"),
         (what.simpler, "written more simply"),
+        (what.narrowed, "for the one row that is read"),
         (what.targets, "with a constant shape now"),
     )
     said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
-    said = f"{count(what.removed, 'node')}: {said}" if what.removed and done else said
+    said = f"{count(what.removed, 'node')}: {said}" if what.removed > 0 and done else said
     moved = f"{count(what.captured, 'weight')} moved into the only body that reads them" if what.captured else ""
     every = "; ".join(filter(None, (said, moved)))
     return every if done or not every else f"undone, because the model is not equivalent with it: {every}"
