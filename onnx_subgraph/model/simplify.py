@@ -20,6 +20,7 @@ from onnx_subgraph.model.branches import chosen_branch, put_in_place
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.enlarged import mix_before_enlarging
 from onnx_subgraph.model.equal_sizes import read_once
 from onnx_subgraph.model.expands import leave_out_expands
 from onnx_subgraph.model.folding import is_exact
@@ -80,9 +81,9 @@ def simplify(model: ir.Model) -> Simplified:
     with proved_only(model):
         counts += _passes(model)
         counts["passed"] += read_once(model.graph)
-        if rows := read_rows(model, Constants(model)):
+        if done := +Counter(narrowed=read_rows(model, Constants(model)), simpler=mix_before_enlarging(model, Constants(model))):
             infer_shapes(model)
-            counts += Counter(narrowed=rows) + _passes(model)
+            counts += done + _passes(model)
     captured = move_captured_weights(model)
     if not any(counts.values()) and not captured:
         return NOTHING

@@ -143,6 +143,15 @@ def _pads_nothing(constants: Constants, node: ir.Node, source: ir.Value, value: 
     return pads is not None and not pads.any()
 
 
+def _resizes_nothing(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    if not same_shape(source, value) or node.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize":
+        return False
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        return True
+    factors = None if len(node.inputs) < 3 or node.inputs[2] is None else constants.array(node.inputs[2])
+    return factors is not None and bool((factors == 1).all())
+
+
 def _is_only_input(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
     return len(node.inputs) == 1
 
@@ -157,6 +166,7 @@ TRANSPARENT: dict[str, _Rule] = {
     "Transpose": _is_same_order,
     "Slice": _is_whole_slice,
     "Pad": _pads_nothing,
+    "Resize": _resizes_nothing,
     **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Tile"), _is_same_shape),
     **dict.fromkeys(("Sum", "Mean", "Max", "Min"), _is_only_input),
 }
