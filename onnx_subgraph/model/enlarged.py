@@ -21,8 +21,10 @@ from onnx_subgraph.model.surgery import constant, remove_all, replace
 _WITHOUT_REGION = 13
 """The first opset in which the region of a Resize may be left out."""
 _LEAST_GAIN = 2
-"""The least factor by which an image must be enlarged, and the most results for each of its channels: enlarging these takes time,
-too. `benchmarks/enlarged.py` has the figures."""
+"""The least factor by which an image must be enlarged."""
+MOST_RESULTS = 2
+"""The most results of the convolution for each channel of the image. They are enlarged in place of the channels, so with more the
+gain is small (`benchmarks/enlarged.md`)."""
 _ALIKE = ("linear", "nearest")
 """The modes of a Resize whose weights sum to 1, or that have none."""
 _CHANNELS = 1
@@ -106,7 +108,7 @@ def _part(constants: Constants, image: ir.Value, start: int, end: int, weights: 
     before, after = (_known([shape[2], shape[3]]) for shape in (small.shape, image.shape))
     is_larger = before is None or after is None or after >= _LEAST_GAIN * before
     results = weights.shape[0]
-    if not is_larger or not isinstance(results, int) or results > _LEAST_GAIN * (end - start):
+    if not is_larger or not isinstance(results, int) or results > MOST_RESULTS * (end - start):
         return _Part(image, start, end)
     return _Part(small, start, end, node)
 
