@@ -27,6 +27,11 @@ _FROM_THE_END = 11
 """The first opset in which Gather counts negative indices from the end."""
 
 
+def reads_rows(model: ir.Model, constants: Constants) -> bool:
+    """Whether one row is read of some value, and computing only this one would make a product smaller."""
+    return any(_Region(constants, value, selections[0]).pays() for value, selections in _selected(model.graph, constants))
+
+
 def read_rows(model: ir.Model, constants: Constants) -> int:
     """Compute one row of the values of which one is read. Changes `model`. Returns how many nodes were replaced.
 

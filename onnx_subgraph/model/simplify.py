@@ -31,7 +31,7 @@ from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.reshaping import as_reshape, as_squeeze, as_transpose, target
-from onnx_subgraph.model.rows import read_rows
+from onnx_subgraph.model.rows import read_rows, reads_rows
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
@@ -111,10 +111,9 @@ def join_parts(model: ir.Model) -> Simplified:
     Changes `model`, whose shapes must be inferred. This comes before anything else, because a Transpose of the result can become
     a part of another operator, and the operators of each part, too.
     """
-    constants = Constants(model)
-    if not any(writes_all(constants, node) or is_unrolled(constants, node) for graph in within(model.graph) for node in graph):
-        return NOTHING
-    return _changed(model, lambda: Counter(simpler=_Pass(model).join()))
+    constants, nodes = Constants(model), (node for graph in within(model.graph) for node in graph)
+    found = any(writes_all(constants, node) or is_unrolled(constants, node) for node in nodes)
+    return _changed(model, lambda: Counter(simpler=_Pass(model).join())) if found else NOTHING
 
 
 def compute_read_rows(model: ir.Model) -> Simplified:
@@ -122,7 +121,8 @@ def compute_read_rows(model: ir.Model) -> Simplified:
 
     This comes before patterns, too, because fewer operators are in the way then. They match one row as they match many.
     """
-    return _changed(model, lambda: Counter(narrowed=read_rows(model, Constants(model))))
+    found = reads_rows(model, Constants(model))
+    return _changed(model, lambda: Counter(narrowed=read_rows(model, Constants(model)))) if found else NOTHING
 
 
 def _changed(model: ir.Model, change: Callable[[], Counter[str]]) -> Simplified:
