@@ -55,7 +55,7 @@ NETWORKS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         "AutoModelForSequenceClassification",
         {**TEXT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 64, "share_att_key": True},
     ),
-    "deit": ("DeiTConfig", "AutoModelForImageClassification", IMAGE),
+    "deit": ("DeiTConfig", "DeiTForImageClassification", IMAGE),
     "distilbert": (
         "DistilBertConfig",
         "AutoModelForSequenceClassification",

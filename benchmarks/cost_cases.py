@@ -433,6 +433,18 @@ GATES = (
         dtypes=("float",),
     ),
     Case(
+        ("pooled-conv",),
+        # The transition of a DenseNet.
+        """($T[$b,$C,$s,$s] x, $T[$D,$C,1,1] W) => ($T[$b,$D,$p,$p] y) {
+            c = Conv(x, W) y = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (c) }""",
+        tuple(
+            {"b": b, "s": s, "p": s // 2, "C": c, "D": d}
+            for c, s in ((64, 80), (256, 56), (512, 28), (1024, 14))
+            for b, d in ((1, c // 2), (1, c), (1, 2 * c), (4, c // 2))
+        ),
+        dtypes=("float",),
+    ),
+    Case(
         ("pooled-maximum",),
         """($T[$b,$C,$s,$s] x) => ($T[$b,$C,$p,$p] y) <$T low = {-0.4}> {
             p = Max(x, low) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (p) }""",

@@ -287,6 +287,50 @@ def gather(growth: Growth) -> None:
     growth.node("Gather", [value, growth.weight(index, "n")], (value.dtype, shape), axis=axis)
 
 
+def row(growth: Growth) -> None:
+    """A product and operators behind it that nothing else reads, and one row of the result."""
+    before = len(growth.here.values)
+    matmul(growth)
+    for _ in range(growth.random.randrange(4)):
+        growth.random.choice([unary, binary, normalization, softmax, transpose, reshape, centred, reduction, where])(growth)
+    made = growth.here.values[before:]
+    if not made or not made[-1].is_float or made[-1].rank < 2:
+        return
+    value = made[-1]
+    axis = growth.random.randrange(value.rank)
+    first = growth.random.choice([0, value.shape[axis] - 1, *([-1] if growth.opset >= 11 else [])])
+    growth.hidden.update(one.name for one in made)
+    if growth.random.random() < 0.4:
+        end = first + 1 or 2**31 - 1
+        shape = [1 if at == axis else size for at, size in enumerate(value.shape)]
+        growth.node("Slice", [value, growth.ints(first), growth.ints(end), growth.ints(axis)], (value.dtype, shape))
+        return
+    index = growth.random.choice([np.array(first), np.array([first])]).astype(np.int64)
+    shape = [*value.shape[:axis], *index.shape, *value.shape[axis + 1 :]]
+    growth.node("Gather", [value, growth.weight(index, "n")], (value.dtype, shape), axis=axis)
+
+
+def enlarge(growth: Growth) -> None:
+    """A 1 × 1 convolution of an image that is enlarged, sometimes beside another one."""
+    image = growth.pick(lambda v: v.dtype == "float32" and v.rank == 4 and prod(v.shape) < 256)
+    if image is None or growth.opset < 11:
+        return
+    size = [*image.shape[:2], 2 * image.shape[2], 2 * image.shape[3]]
+    how = {
+        "mode": growth.random.choice(["linear", "nearest"]),
+        "coordinate_transformation_mode": growth.random.choice([None, "asymmetric", "align_corners"]),
+    }
+    scales = growth.weight(np.array([1, 1, 2, 2], np.float32))
+    (large,) = growth.node("Resize", [image, growth.weight(np.zeros(0, np.float32)), scales], (image.dtype, size), **how)
+    parts = [large]
+    if growth.random.random() < 0.7:
+        parts.insert(growth.random.randrange(2), growth.weight(growth.numbers(size, "float32")))
+        (large,) = growth.node("Concat", parts, (image.dtype, [size[0], 2 * size[1], *size[2:]]), axis=1)
+    results = growth.random.choice([1, 2, 3])
+    weight = growth.weight(growth.numbers((results, large.shape[1], 1, 1), "float32"))
+    growth.node("Conv", [large, weight], (image.dtype, [size[0], results, *size[2:]]))
+
+
 def widen(growth: Growth) -> None:
     """Expand, Tile or Pad."""
     value = growth.pick(lambda v: 1 <= v.rank <= 4 and v.is_float and prod(v.shape) < 512)
@@ -370,7 +414,7 @@ OPERATORS: tuple[tuple[Grow, int], ...] = (
     (unary, 6), (binary, 8), (integers, 1), (cast, 2), (where, 2), (reduction, 2), (centred, 1), (matmul, 2), (gemm, 2),
     (convolution, 2), (normalization, 2), (softmax, 2), (transpose, 2), (reshape, 2), (squeeze, 1), (pieces, 2), (gather, 1),
     (widen, 1), (pool, 1), (dropout, 1), (clip, 1), (branch, 1), (loop, 1),
-    (masks.bounded, 3), (masks.taken, 2), (masks.doubled, 2),
+    (masks.bounded, 3), (masks.taken, 2), (masks.doubled, 2), (row, 3), (enlarge, 2),
 )  # fmt: skip
 """What a graph is grown from, and how often."""
 
