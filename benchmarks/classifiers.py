@@ -75,7 +75,6 @@ NETWORKS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
             "sep_token_id": 2,
         },
     ),
-    "siglip": ("SiglipVisionConfig", "AutoModelForImageClassification", IMAGE),
     "vit": ("ViTConfig", "AutoModelForImageClassification", IMAGE),
     "xlm-roberta": ("XLMRobertaConfig", "AutoModelForSequenceClassification", TEXT),
 }

@@ -29,15 +29,10 @@ _SOFTMAX_ALONG_ONE_AXIS = 13
 def row_operands(constants: Constants, node: ir.Node, axis: int) -> Places | None:
     """The operands of which the node needs one row for one row of its result along `axis`; None where it needs other rows.
 
-    Of other operands it needs all. Only for nodes of which one result is read.
+    Of other operands it needs all. If several results of the node are read, this is the row of each.
     """
     result, first = node.outputs[0], next(iter(node.inputs), None)
-    if (
-        first is None
-        or first.shape is None
-        or result.shape is None
-        or any(v.uses() or v.is_graph_output() for v in node.outputs[1:])
-    ):
+    if first is None or first.shape is None or result.shape is None:
         return None
     if is_elementwise(node.op_type, node.domain):
         return _broadcast(node.inputs[:1] if node.op_type in _SHAPED_AS_FIRST else node.inputs, result.shape, axis)
@@ -68,6 +63,8 @@ def _before(constants: Constants, node: ir.Node, axis: int) -> int | None:
             return None if layout is None else layout.order[axis]
         case "Reshape":
             return _before_reshape(constants, node, axis)
+        case "Split":
+            return None if node.attributes.get_int("axis", 0) % rank == axis else axis
         case "Slice":
             axes = small(constants, node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else None
             return None if axes is None or axis in axes % rank else axis
@@ -142,7 +139,7 @@ def _of_multi_head(node: ir.Node, axis: int) -> Places | None:
     query, key, padding, bias = inputs[0], inputs[1], inputs[4], inputs[5]
     if query is None or query.shape is None or key is None or any(value is not None for value in inputs[6:]):
         return None
-    if axis != 1 or len(query.shape) != 3 or node.attributes.get_int("unidirectional", 0) != 0:
+    if axis != 1 or len(query.shape) != 3 or node.attributes.get_int("unidirectional", 0) != 0 or _is_cached(node):
         return None
     if padding is not None and (padding.shape is None or len(padding.shape) > 2):
         return None
@@ -154,9 +151,14 @@ def _of_attention(node: ir.Node, axis: int) -> Places | None:
     query, mask = node.inputs[0], node.inputs[3] if len(node.inputs) > 3 else None
     if query is None or query.shape is None or any(value is not None for value in node.inputs[4:]):
         return None
-    if node.attributes.get_int("is_causal", 0) or axis != len(query.shape) - 2:
+    if node.attributes.get_int("is_causal", 0) or axis != len(query.shape) - 2 or _is_cached(node):
         return None
     return _with_bias(query, axis, mask, 3)
+
+
+def _is_cached(node: ir.Node) -> bool:
+    """Whether something reads the keys and values that an attention gives beside its result."""
+    return any(value.uses() or value.is_graph_output() for value in node.outputs[1:])
 
 
 def _with_bias(query: ir.Value, axis: int, bias: ir.Value | None, index: int) -> Places | None:

@@ -68,7 +68,7 @@ def _selected(graph: ir.Graph, constants: Constants) -> Iterator[tuple[ir.Value,
         assert value is not None
         selections = [_selection(constants, use.node) if use.idx == 0 else None for use in value.uses()]
         same = [one for one in selections if one is not None and (one.axis, one.index) == (first.axis, first.index)]
-        if len(same) == len(selections) and same[0].node is node and not value.is_graph_output():
+        if len(same) == len(selections) and same[0].node is node:
             yield value, same
 
 
@@ -111,40 +111,44 @@ def _sliced(constants: Constants, node: ir.Node) -> _Selection | None:
 class _Region:
     """The nodes that need to compute only one row. first: one of the nodes that read it.
 
-    axes: value → the axis along which one row of it is read. nodes: node → its operands of which it needs one row.
+    axes: value → the axis along which one row of it is read. claims: value → by how many uses. nodes: node → its operands of
+    which it needs one row.
     """
 
     constants: Constants
     value: ir.Value
     first: _Selection
     axes: dict[ir.Value, int] = field(default_factory=dict)
+    claims: Counter[ir.Value] = field(default_factory=Counter)
     nodes: dict[ir.Node, Places] = field(default_factory=dict)
 
     def pays(self) -> bool:
         """Find the region. Returns whether a product becomes smaller."""
-        claims = Counter({self.value: len(self.value.uses())})
+        self.claims[self.value] = len(self.value.uses())
         self.axes[self.value] = self.first.axis
         waiting = [self.value]
         while waiting:
             value = waiting.pop()
-            node = value.producer()
-            assert node is not None
-            places = row_operands(self.constants, node, self.axes[value])
+            node, axis = value.producer(), self.axes[value]
+            if node is None or not self._is_inside(node, axis):
+                continue  # something needs other rows, perhaps of another result
+            places = row_operands(self.constants, node, axis)
             if places is None:
                 continue
             self.nodes[node] = places
-            for index, axis in places:
+            for index, at in places:
                 operand = node.inputs[index]
                 assert operand is not None
-                claims[operand] += self.axes.setdefault(operand, axis) == axis
-                if claims[operand] == len(operand.uses()) and self._is_inside(operand):
+                self.claims[operand] += self.axes.setdefault(operand, at) == at
+                if self.claims[operand] == len(operand.uses()):
                     waiting.append(operand)
         return any(node.op_type in _PRODUCTS for node in self.nodes)
 
-    def _is_inside(self, value: ir.Value) -> bool:
-        """Whether a value of which one row is read is the only result of a node beside the selection."""
-        node = value.producer()
-        return node is not None and node.graph is self.first.node.graph and not value.is_graph_output()
+    def _is_inside(self, node: ir.Node, axis: int) -> bool:
+        """Whether only one row of each result of a node is read, along the same axis."""
+        if node.graph is not self.first.node.graph or any(value.is_graph_output() for value in node.outputs):
+            return False
+        return all(self.claims[v] == len(v.uses()) and (not v.uses() or self.axes[v] == axis) for v in node.outputs)
 
     def rewrite(self, selections: Sequence[_Selection]) -> None:
         """Compute one row of the values, and let the nodes that read it read the whole result."""
@@ -152,15 +156,13 @@ class _Region:
         graph = self.first.node.graph
         assert isinstance(graph, ir.Graph)
         for node in [node for node in graph if node in self.nodes]:
-            result = node.outputs[0]
             nodes = self._narrowed(node, made)
-            row = nodes[-1].outputs[0]
-            assert result.shape is not None
-            axis = self.axes[result]
-            row.name, row.type = f"{result.name}__row", result.type
-            row.shape = ir.Shape([*result.shape[:axis], 1, *result.shape[axis + 1 :]])
             _insert(node, nodes)
-            made[result, axis] = row
+            for result, row in zip(node.outputs, nodes[-1].outputs, strict=True):
+                axis = self.axes.get(result, 0)
+                row.name, row.type = f"{result.name}__row", result.type
+                row.shape = None if result.shape is None else ir.Shape([*result.shape[:axis], 1, *result.shape[axis + 1 :]])
+                made[result, axis] = row
         row = made[self.value, self.first.axis]
         for one in selections:
             node, name = one.node, str(one.node.name or one.node.outputs[0].name)
@@ -185,7 +187,8 @@ class _Region:
             nodes += self._target(node)
             inputs[1] = nodes[-1].outputs[0]
         name = f"{node.name or node.outputs[0].name}_row"
-        return [*nodes, ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), name=name)]
+        attributes, number = list(node.attributes.values()), len(node.outputs)
+        return [*nodes, ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=number, name=name)]
 
     def _row(self, value: ir.Value, axis: int) -> list[ir.Node]:
         """The node that takes the row of a value, behind its index. A Gather, whose result has one row in every run."""

@@ -49,6 +49,7 @@ NODES: dict[str, tuple[str, str, Expected]] = {
     "a Reshape of merged axes": ("y = Reshape(x, merged)", "float[2, 3, 4] x", [None, [(0, 2)]]),
     "a Reshape that copies the size of the row": ("y = Reshape(x, copied)", "float[5, 5, 4] x", [None, [(0, 0)], None, [(0, 2)]]),
     "a Concat": ("y = Concat<axis = 1>(x, z)", f"{X}, float[2, 5, 4] z", [[(0, 0), (1, 0)], None, [(0, 2), (1, 2)]]),
+    "a Split": ("y, z = Split<axis = 2>(x)", X, [[(0, 0)], [(0, 1)], None]),
     "a Slice": ("y = Slice(x, one, two, one)", X, [[(0, 0)], None, [(0, 2)]]),
     "a Slice of all axes": ("y = Slice(x, ones, twos)", X, [None, None, None]),
     "a Softmax": ("y = Softmax<axis = 1>(x)", X, [[(0, 0)], None, [(0, 2)]]),

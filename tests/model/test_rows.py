@@ -129,6 +129,29 @@ def test_what_other_rows_need_stays(end: str, outputs: str) -> None:
     assert "MatMul" not in rows(same(proto))
 
 
+@pytest.mark.parametrize(
+    ("end", "split"),
+    [("y = Gather<axis = 1>(h, first)", 1), ("c = Gather<axis = 1>(h, first) m = ReduceMax(b) y = Add(c, m)", 0)],
+)
+def test_both_halves_of_a_gate_are_computed_for_one_token_or_none(end: str, split: int) -> None:
+    body = f"p = MatMul(x, w1) a, b = Split<axis = -1>(p, halves) g = Sigmoid(a) h = Mul(g, b) {end}"
+    stored = weights({"w1": (8, 16)}, f"{FIRST}, int64[2] halves = {{8, 8}}")
+    assert rows(same(parsed(body, INPUTS, "float[B, C] y", stored))).get("Split", 0) == split
+
+
+def test_halves_of_which_a_row_and_a_column_are_read_are_computed_as_a_whole() -> None:
+    end = "t = Transpose<perm = [0, 2, 1]>(b) d = Add(a, t) y = Gather<axis = 1>(d, first)"
+    body = f"p = MatMul(x, w) a, b = Split<axis = -1>(p, halves) {end}"
+    stored = weights({"w": (8, 10)}, f"{FIRST}, int64[2] halves = {{5, 5}}")
+    assert "Split" not in rows(same(parsed(body, "float[B, 5, 8] x", "float[B, C] y", stored)))
+
+
+def test_a_mean_beside_a_normalization_is_computed_for_one_token_too() -> None:
+    body = "p = MatMul(x, w) n, m = LayerNormalization(p, scale) d = Sub(n, m) y = Gather<axis = 1>(d, first)"
+    stored = weights({"w": (8, 8), "scale": (8,)}, FIRST)
+    assert rows(same(parsed(body, "float[B, S, 8] x", "float[B, C] y", stored)))["LayerNormalization"] == 1
+
+
 def test_what_is_an_output_is_computed_as_a_whole() -> None:
     proto = encoder("y = Gather<axis = 1>(whole, first)", outputs="float[B, C] y, float[B, S, 8] norm")
     assert rows(same(proto))["MatMul"] == 2
@@ -214,6 +237,7 @@ def test_one_row_goes_through_operators_of_one_row(name: str) -> None:
         "y1 = Attention<q_num_heads = 2, kv_num_heads = 2, is_causal = 1>(p, x, x)",
         "y1 = com.microsoft.MultiHeadAttention<num_heads = 2, unidirectional = 1>(p, x, x)",
         "y1 = com.microsoft.FusedMatMul<transBatchA = 1>(p, w)",
+        "r, k = com.microsoft.MultiHeadAttention<num_heads = 2>(p, x, x) m = ReduceMax(k) y1 = Add(r, m)",
     ],
 )
 def test_a_row_whose_place_matters_is_computed_with_the_others(end: str) -> None:
@@ -239,12 +263,15 @@ STEPS = {
     "heads": "r{0} = Reshape({1}, heads) t{0} = Transpose<perm = [2, 0, 1, 3]>(r{0}) a{0} = Abs(t{0}) "
     "b{0} = Transpose<perm = [1, 2, 0, 3]>(a{0}) {0} = Reshape(b{0}, flat)",
     "halves": "a{0} = Slice({1}, zero, four, two) b{0} = Slice({1}, four, eight, two) {0} = Concat<axis = -1>(b{0}, a{0})",
+    "gate": "a{0}, b{0} = Split<axis = -1>({1}, four_four) g{0} = Sigmoid(b{0}) h{0} = Mul(a{0}, g{0}) "
+    "{0} = Concat<axis = 2>(h{0}, a{0})",
+    "parts_of_rows": "a{0}, b{0} = Split<axis = 1>({1}, one_four) {0} = Concat<axis = 1>(b{0}, a{0})",
     "where": "c{0} = Less({1}, bias) {0} = Where(c{0}, {1}, x)",
     "clip": "{0} = Clip({1}, low)",
 }
 CONSTANTS = (
     "int64[4] heads = {0, 0, 2, 4}, int64[3] flat = {0, 0, 8}, int64[1] zero = {0}, int64[1] two = {2}, int64[1] four = {4}, "
-    "int64[1] eight = {8}, float low = {-0.5}"
+    "int64[1] eight = {8}, int64[2] one_four = {1, 4}, int64[2] four_four = {4, 4}, float low = {-0.5}"
 )
 
 
