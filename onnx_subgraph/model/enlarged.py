@@ -159,7 +159,6 @@ def _rewrite(node: ir.Node, parts: list[_Part]) -> None:
     graph.insert_before(node, nodes)
     for one in nodes:
         one.metadata_props.update(node.metadata_props)
-        one.meta.update(node.meta)
     replace(result, value)
     remove_all([node])
 

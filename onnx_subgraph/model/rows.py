@@ -228,4 +228,4 @@ def _insert(node: ir.Node, nodes: list[ir.Node]) -> None:
     node.graph.insert_before(node, nodes)
     for one in nodes:
         one.metadata_props.update(node.metadata_props)
-        one.meta.update(node.meta)
+    nodes[-1].meta.update(node.meta)

@@ -48,7 +48,8 @@ def put_back(model: ir.Model) -> None:
     """Restore every Einsum whose MatMul and steps are still there. Changes `model`."""
     nodes = [node for graph, _ in _graphs(model) for node in graph]
     for node in nodes:
-        if isinstance(written := node.meta.get(_WHOLE), _Written):
+        written = node.meta.get(_WHOLE)
+        if node.op_type == "MatMul" and isinstance(written, _Written):  # what replaced a MatMul may have its keys
             _put_back(node, written)
     for node in nodes:
         if node.graph is not None and RAISED in node.meta:
@@ -165,7 +166,7 @@ def _source(value: ir.Value | None, steps: Sequence[Step]) -> ir.Value | None:
     """The value before these steps; None where they are no longer there."""
     for step in reversed(steps):
         node = None if value is None else value.producer()
-        if node is None or node.meta.get(_STEP) != step:
+        if node is None or not _takes(node, step):
             return None
         value = node.inputs[0]
     return value
@@ -175,7 +176,14 @@ def _last(node: ir.Node, steps: Sequence[Step]) -> ir.Node | None:
     """The last of the steps after a node; None where they are no longer there, or an earlier one has another reader."""
     for step in steps:
         uses = tuple(node.outputs[0].uses())
-        if node.outputs[0].is_graph_output() or len(uses) != 1 or uses[0].node.meta.get(_STEP) != step:
+        if node.outputs[0].is_graph_output() or len(uses) != 1 or not _takes(uses[0].node, step):
             return None
         node = uses[0].node
     return node
+
+
+def _takes(node: ir.Node, step: Step) -> bool:
+    """Whether a node takes this step, and was not replaced by another one, which has its keys."""
+    order = node.attributes.get_ints("perm", ()) if step.operator == "Transpose" else ()
+    is_same = node.op_type == step.operator and (step.operator != "Transpose" or tuple(order) == tuple(step.numbers))
+    return is_same and node.meta.get(_STEP) == step

@@ -186,6 +186,20 @@ def with_own_sum(folder: Path, activation: str) -> FuseResult:
     return fuse(folder / "model.onnx", None, library, Options(prefer="fusion", dry_run=True, thorough=True))
 
 
+@pytest.mark.parametrize("equation", ["bsd,de->bse", "bsd,de->bes", "sbd,de->bse"])
+def test_an_einsum_of_which_one_row_is_read_is_computed_for_the_row(library: Library, tmp_path: Path, equation: str) -> None:
+    """The nodes in front of it, which take the row, are not taken for it when it is put back."""
+    axis = equation.partition("->")[2].index("s")
+    text = f'''<ir_version: 8, opset_import: ["" : 17]> g (float[3, 3, 4] x, float[4, 5] w) => (float[p, q] y, float[m] z)
+      <int64 first = {{0}}> {{ r = Relu (x) e = Einsum <equation = "{equation}"> (r, w) s = Softsign (e)
+      y = Gather <axis = {axis}> (s, first) z = ReduceMax <keepdims = 0, axes = [1, 2]> (r) }}'''
+    model = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), model)
+    result = fuse(model, tmp_path / "fused.onnx", library, Options())
+    assert result.verdict is not None and result.verdict.verdict == "equivalent" and result.simplified.narrowed >= 2
+    assert {node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node} & {"Einsum", "MatMul"}
+
+
 def test_a_pattern_of_the_user_can_name_an_einsum(tmp_path: Path) -> None:
     assert "own-sum" in {rewrite.pattern for rewrite in with_own_sum(tmp_path, "Relu").rewrites}
 
