@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +20,9 @@ from onnx_subgraph.operators.elementwise import REGROUPING
 
 ELEMENTWISE = frozenset({"Abs", "Cast", "Cos", "Exp", "Identity", "Neg", "Reciprocal", "Sin", "Sqrt"})
 BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
+
+Repetition = Literal["halves", "pairs"]
+"""Two equal halves of each row, or each element twice."""
 
 Base = Callable[[Constants, ir.Value], "bool | None"]
 """Whether a value repeats, judged by the value and its own node alone; None where unknown."""

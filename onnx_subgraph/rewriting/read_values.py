@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching.numbering import Numbering
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import operands
+from onnx_subgraph.model.repetition import Repetition, doubled, paired
 from onnx_subgraph.model.uniform import element
 from onnx_subgraph.rewriting.outline import Outline
 
@@ -42,6 +43,20 @@ def uniform_values(before: ir.Model, nodes: Iterable[ir.Node], constants: Consta
     read = {value.name: value for node in nodes for value in operands(node)}
     numbers = ((str(v.name), element(constants, read.get(v.name))) for v in before.graph.inputs)
     return {name: number for name, number in numbers if number is not None}
+
+
+def repeating_values(before: ir.Model, nodes: Iterable[ir.Node], constants: Constants) -> dict[str, Repetition]:
+    """How the inputs of `before` repeat along their last axis in every run, as tables of cosines do. nodes: of the model."""
+    read = {str(value.name): value for node in nodes for value in operands(node)}
+    found: dict[str, Repetition] = {}
+    for name in (str(value.name) for value in before.graph.inputs):
+        value = read.get(name)
+        if value is not None and value.dtype is not None and value.dtype.is_floating_point():
+            if doubled(constants, value):
+                found[name] = "halves"
+            elif paired(constants, value):
+                found[name] = "pairs"
+    return found
 
 
 def _behind(values: Iterable[ir.Value], graph: ir.Graph, outline: Outline) -> list[ir.Node]:

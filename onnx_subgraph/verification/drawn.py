@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.model.repetition import Repetition
 from onnx_subgraph.model.shapes import SHAPE_DATA
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.verification.case import Case
@@ -63,14 +64,21 @@ def _of_shapes(model: ir.Model, sizes: Sizes) -> dict[str, Any]:
 
 
 def _as_known(values: Mapping[str, Any], cutting: Cutting) -> dict[str, Any]:
-    """The values, with what is known of them: which are always equal, and the numbers of those that the replacement leaves out.
+    """The values, with what is known of them: which are equal, which repeat, and the numbers that the replacement leaves out.
 
     A number that the replacement reads is drawn as well: an initial state of zeros would show nothing.
     """
     read = {str(value.name) for value in cutting.after.graph.inputs}
     left_out = {name: number for name, number in cutting.uniform.items() if name in values and name not in read}
+    values = {**values, **{name: _repeated(values[name], how) for name, how in cutting.repeating.items() if name in values}}
     drawn = {**values, **{name: np.full_like(values[name], number) for name, number in left_out.items()}}
     return {**drawn, **{name: drawn[other] for name, other in cutting.equal.items() if other in drawn}}
+
+
+def _repeated(value: Any, how: Repetition) -> Any:
+    """The value with the first half of each row twice, or each of its elements."""
+    half = value[..., : value.shape[-1] // 2]
+    return np.concatenate([half, half], axis=-1) if how == "halves" else np.repeat(half, 2, axis=-1)
 
 
 def _scaled(value: Any, scale: float) -> Any:
