@@ -71,12 +71,18 @@ def _before(constants: Constants, node: ir.Node, axis: int) -> int | None:
         case "Softmax" | "LogSoftmax":
             return None if axis in _normalized(constants, node, rank) else axis
         case "LayerNormalization" | "RMSNormalization" | "SimplifiedLayerNormalization":
-            return axis if axis < node.attributes.get_int("axis", -1) % rank else None
+            first = node.attributes.get_int("axis", -1) % rank
+            return axis if axis < first and all(_has_no_rows(v, rank - first) for v in node.inputs[1:]) else None
         case "QuantizeLinear" | "DequantizeLinear":
             scale = node.inputs[1]
             return axis if scale is not None and scale.shape is not None and not len(scale.shape) else None
         case name:
             return _before_reduction(constants, node, axis) if name.startswith("Reduce") else None
+
+
+def _has_no_rows(value: ir.Value | None, axes: int) -> bool:
+    """Whether a scale or bias has at most the last axes. onnxruntime takes one with a row for each row, too."""
+    return value is None or (value.shape is not None and len(value.shape) <= axes)
 
 
 def _broadcast(operands: Sequence[ir.Value | None], shape: ir.Shape, axis: int) -> Places | None:

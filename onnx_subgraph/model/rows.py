@@ -66,10 +66,14 @@ def _selected(graph: ir.Graph, constants: Constants) -> Iterator[tuple[ir.Value,
             continue
         value = node.inputs[0]
         assert value is not None
-        selections = [_selection(constants, use.node) if use.idx == 0 else None for use in value.uses()]
-        same = [one for one in selections if one is not None and (one.axis, one.index) == (first.axis, first.index)]
-        if len(same) == len(selections) and same[0].node is node:
-            yield value, same
+        uses, selections = tuple(value.uses()), list[_Selection]()
+        for use in uses if uses[0].node is node else ():
+            one = _selection(constants, use.node) if use.idx == 0 else None
+            if one is None or (one.axis, one.index) != (first.axis, first.index):
+                break  # a sequence may have many readers, each of another row
+            selections.append(one)
+        if len(selections) == len(uses):
+            yield value, selections
 
 
 def _selection(constants: Constants, node: ir.Node) -> _Selection | None:

@@ -76,7 +76,9 @@ def _as_known(values: Mapping[str, Any], cutting: Cutting) -> dict[str, Any]:
 
 
 def _repeated(value: Any, how: Repetition) -> Any:
-    """The value with the first half of each row twice, or each of its elements."""
+    """The value with the first half of each row twice, or each of its elements; unchanged where a row has no halves."""
+    if not value.ndim or value.shape[-1] % 2:
+        return value
     half = value[..., : value.shape[-1] // 2]
     return np.concatenate([half, half], axis=-1) if how == "halves" else np.repeat(half, 2, axis=-1)
 

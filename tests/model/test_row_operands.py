@@ -55,6 +55,7 @@ NODES: dict[str, tuple[str, str, Expected]] = {
     "a Softmax": ("y = Softmax<axis = 1>(x)", X, [[(0, 0)], None, [(0, 2)]]),
     "a LayerNormalization": ("y = LayerNormalization(x, z)", f"{X}, float[4] z", [[(0, 0)], [(0, 1)], None]),
     "one of two axes": ("y = LayerNormalization<axis = 1>(x, z)", f"{X}, float[3, 4] z", [[(0, 0)], None, None]),
+    "a scale with rows": ("y = LayerNormalization(x, z)", f"{X}, float[2, 3, 4] z", [None, None, None]),
     "a mean": ("y = ReduceMean<axes = [1]>(x)", X, [[(0, 0)], None, [(0, 2)]]),
     "a mean without its axis": ("y = ReduceMean<axes = [1], keepdims = 0>(x)", X, [[(0, 0)], [(0, 2)]]),
     "a mean of everything": ("y = ReduceMean(x)", X, [None, None, None]),

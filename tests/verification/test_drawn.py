@@ -6,9 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
-from onnx_subgraph.verification.drawn import _sizes
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.rewriting.cutting import Cutting, cut
+from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.read_values import repeating_values
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.verification.drawn import _as_known, _sizes
 from tests.verification.models import write
 
 
@@ -41,6 +48,29 @@ def test_a_residual_that_the_convolution_is_computed_from_is_checked_apart(tmp_p
     result = fuse(model, None, load_patterns(), Options(prefer="fusion", dry_run=True))
     assert result.undone == ()
     assert ("c", "y") in [rewrite.replaces for rewrite in result.rewrites]
+
+
+@pytest.mark.parametrize(("table", "how"), [("Concat <axis = -1> (f, f)", "halves"), ("Reshape (t, flat)", "pairs")])
+@pytest.mark.parametrize("size", [4, 3])
+def test_values_that_repeat_in_the_model_repeat_when_they_are_drawn(tmp_path: Path, table: str, how: str, size: int) -> None:
+    """Where rows have no halves at the drawn sizes, nothing is known of them."""
+    model = write(
+        tmp_path / "table.onnx",
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[b, 3, 2] f, float[b, 3, 4] x) => (float[b, 3, 4] y)
+        <int64[1] last = {{-1}}, int64[4] twice = {{1, 1, 1, 2}}, int64[3] flat = {{0, 0, 4}}, float half = {{0.5}}> {{
+            u = Unsqueeze(f, last) t = Tile(u, twice) c = {table} p = Mul(x, c) s = Sigmoid(p) y = Mul(p, s) }}""",
+    )
+    loaded = ir.load(model)
+    infer_shapes(loaded)
+    outline, nodes = Outline(loaded), [node for node in loaded.graph if node.op_type in ("Mul", "Sigmoid")]
+    before = cut(nodes, list(loaded.graph.outputs), loaded.graph, outline, lambda _: None)
+    repeating = repeating_values(before, nodes, Constants(loaded))
+    assert repeating == {"c": how}
+    cutting = Cutting(Rewrite("", "", "", (), 0, root="y", place=Place("", "", ("y",))), before, before, (), repeating=repeating)
+    values = {"x": np.arange(size, dtype=np.float32), "c": np.arange(size, dtype=np.float32)}
+    known = _as_known(values, cutting)
+    assert known["x"].tolist() == list(range(size))
+    assert known["c"].tolist() == ([0, 1, 2] if size == 3 else [0, 1, 0, 1] if how == "halves" else [0, 0, 1, 1])
 
 
 def test_a_state_of_zeros_is_drawn_otherwise(tmp_path: Path) -> None:
