@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.broadcasting import Dim
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import same_dim
-from onnx_subgraph.model.surgery import constant, remove_all, replace
+from onnx_subgraph.model.surgery import constant, remove_all, replace, sliced
 
 _WITHOUT_REGION = 13
 """The first opset in which the region of a Resize may be left out."""
@@ -148,7 +148,8 @@ def _rewrite(node: ir.Node, parts: list[_Part]) -> None:
     for index, group in enumerate(groups):
         own = f"{name}_{index}"
         image = _joined(nodes, [part.value for part in group], f"{own}_images")
-        columns = _joined(nodes, [_columns(nodes, weights, part, f"{own}_{part.start}") for part in group], f"{own}_weights")
+        weights_of = [_slice(nodes, weights, part.start, part.end, _CHANNELS, f"{own}_{part.start}") for part in group]
+        columns = _joined(nodes, weights_of, f"{own}_weights")
         mixed = _add(nodes, "Conv", [image, columns, *([bias] if bias is not None and not index else [])], own)
         total.append(mixed if group[0].resize is None else _enlarged(nodes, mixed, group[0].resize, weights, own))
     value = total[0]
@@ -176,17 +177,9 @@ def _joined(nodes: list[ir.Node], values: list[ir.Value], name: str) -> ir.Value
     return _add(nodes, "Concat", [*values], name, ir.AttrInt64("axis", _CHANNELS))
 
 
-def _columns(nodes: list[ir.Node], weights: ir.Value, part: _Part, name: str) -> ir.Value:
-    """The weights for the channels of a part."""
-    return _slice(nodes, weights, part.start, part.end, _CHANNELS, name)
-
-
 def _slice(nodes: list[ir.Node], value: ir.Value, start: int, end: int, axis: int, name: str) -> ir.Value:
-    numbers = [
-        constant(np.array([n], np.int64), f"{name}_{word}") for word, n in (("start", start), ("end", end), ("axis", axis))
-    ]
-    nodes += numbers
-    return _add(nodes, "Slice", [value, *(number.outputs[0] for number in numbers)], name)
+    nodes += sliced(value, start, end, axis, name)
+    return nodes[-1].outputs[0]
 
 
 def _enlarged(nodes: list[ir.Node], value: ir.Value, resize: ir.Node, weights: ir.Value, name: str) -> ir.Value:

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.asked import small
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.row_operands import Places, row_operands
-from onnx_subgraph.model.surgery import constant, remove, replace, squeeze
+from onnx_subgraph.model.surgery import constant, remove, replace, sliced, squeeze
 
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Attention", "FusedMatMul", "FusedGemm", "MatMulNBits", "MultiHeadAttention"})
 """The operators for which it pays to compute one row."""
@@ -27,12 +27,12 @@ _FROM_THE_END = 11
 """The first opset in which Gather counts negative indices from the end."""
 
 
-def reads_rows(model: ir.Model, constants: Constants) -> bool:
+def reads_one_row(model: ir.Model, constants: Constants) -> bool:
     """Whether one row is read of some value, and computing only this one would make a product smaller."""
     return any(_Region(constants, value, selections[0]).pays() for value, selections in _selected(model.graph, constants))
 
 
-def read_rows(model: ir.Model, constants: Constants) -> int:
+def narrow(model: ir.Model, constants: Constants) -> int:
     """Compute one row of the values of which one is read. Changes `model`. Returns how many nodes were replaced.
 
     Only the main graph. Shapes must follow from the inputs (`proved_only`).
@@ -211,19 +211,12 @@ class _Region:
         if array is not None:
             return [constant(np.array([*array[:axis], 1, *array[axis + 1 :]], np.int64), name)]
         one = constant(np.array([1], np.int64), f"{name}_one")
-        before = _part(shape, 0, axis, f"{name}_before") if axis else []
-        behind = _part(shape, axis + 1, rank, f"{name}_behind") if axis + 1 < rank else []
+        before = sliced(shape, 0, axis, 0, f"{name}_before") if axis else []
+        behind = sliced(shape, axis + 1, rank, 0, f"{name}_behind") if axis + 1 < rank else []
         parts = [nodes[-1].outputs[0] for nodes in (before, [one], behind) if nodes]
         joined = ir.Node("", "Concat", parts, [ir.AttrInt64("axis", 0)], name=name)
         joined.outputs[0].name = name
         return [*before, one, *behind, joined]
-
-
-def _part(shape: ir.Value, start: int, end: int, name: str) -> list[ir.Node]:
-    first, last = (constant(np.array([number], np.int64), f"{name}_{word}") for word, number in (("start", start), ("end", end)))
-    sliced = ir.Node("", "Slice", [shape, first.outputs[0], last.outputs[0]], name=name)
-    sliced.outputs[0].name = name
-    return [first, last, sliced]
 
 
 def _insert(node: ir.Node, nodes: list[ir.Node]) -> None:

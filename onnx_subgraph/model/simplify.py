@@ -31,7 +31,7 @@ from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.reshaping import as_reshape, as_squeeze, as_transpose, target
-from onnx_subgraph.model.rows import read_rows, reads_rows
+from onnx_subgraph.model.rows import narrow, reads_one_row
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
@@ -81,7 +81,7 @@ def simplify(model: ir.Model) -> Simplified:
     with proved_only(model):
         counts += _passes(model)
         counts["passed"] += read_once(model.graph)
-        if done := +Counter(narrowed=read_rows(model, Constants(model)), simpler=mix_before_enlarging(model, Constants(model))):
+        if done := +Counter(narrowed=narrow(model, Constants(model)), simpler=mix_before_enlarging(model, Constants(model))):
             infer_shapes(model)
             counts += done + _passes(model)
     captured = move_captured_weights(model)
@@ -121,8 +121,8 @@ def compute_read_rows(model: ir.Model) -> Simplified:
 
     This comes before patterns, too, because fewer operators are in the way then. They match one row as they match many.
     """
-    found = reads_rows(model, Constants(model))
-    return _changed(model, lambda: Counter(narrowed=read_rows(model, Constants(model)))) if found else NOTHING
+    found = reads_one_row(model, Constants(model))
+    return _changed(model, lambda: Counter(narrowed=narrow(model, Constants(model)))) if found else NOTHING
 
 
 def _changed(model: ir.Model, change: Callable[[], Counter[str]]) -> Simplified:

@@ -123,6 +123,17 @@ def squeeze(value: ir.Value, axes: list[int], opset: int, name: str) -> list[ir.
     return [numbers, ir.Node("", "Squeeze", [value, numbers.outputs[0]], name=f"{name}_squeezed")]
 
 
+def sliced(value: ir.Value, start: int, end: int, axis: int, name: str) -> list[ir.Node]:
+    """The Slice that cuts a value along an axis, behind its Constants, as `unsqueeze`. Since opset 10."""
+    numbers = [
+        constant(np.array([number], np.int64), f"{name}_{word}")
+        for word, number in (("start", start), ("end", end), ("axis", axis))
+    ]
+    made = ir.Node("", "Slice", [value, *(number.outputs[0] for number in numbers)], name=name)
+    made.outputs[0].name = name
+    return [*numbers, made]
+
+
 def is_read(node: ir.Node) -> bool:
     """Whether anything reads a result of the node."""
     return any(output.uses() or output.is_graph_output() for output in node.outputs)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.simplify import simplify
 from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.equation import product_of
 from tests.rewriting.stage import run
@@ -112,6 +113,49 @@ def test_an_ellipsis_and_an_equation_without_result(
 )
 def test_other_equations_are_no_product(equation: str, ranks: tuple[int, int]) -> None:
     assert product_of(equation, *ranks) is None
+
+
+TURNED = """<ir_version: 8, opset_import: ["" : 17]> g (float[3, 2, 4] x, float[4, 5] w) => (float[2, 3, 5] y) {
+  t = Transpose <perm = [1, 2, 0]> (x) y = Einsum <equation = "bds,de->bse"> (t, w) }"""
+
+
+def fed(model: ir.Model, weight: tuple[int, ...] = (4, 5)) -> np.ndarray:
+    draw = np.random.default_rng(0).standard_normal
+    feeds = {"x": draw((3, 2, 4)).astype(np.float32), "w": draw(weight).astype(np.float32)}
+    return np.asarray(run(ir.to_proto(model), feeds)[0])
+
+
+def test_a_transpose_that_was_joined_with_the_models_own_is_not_taken_for_its_step() -> None:
+    """Simplification gives the joined Transpose the keys of the last one."""
+    model, wanted = read(TURNED), fed(read(TURNED))
+    assert write_as_products(model)
+    infer_shapes(model)
+    assert simplify(model).simpler
+    put_back(model)
+    np.testing.assert_allclose(fed(model), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("operator", ["MatMul", "Transpose", "Reshape"])
+def test_a_node_with_the_keys_of_another_is_not_taken_for_it(operator: str) -> None:
+    """What replaces a node may be several nodes, and all have its keys."""
+    text = (
+        TURNED.replace("bds,de->bse", "bds,dhe->bshe")
+        .replace("float[4, 5] w", "float[4, 5, 1] w")
+        .replace("3, 5] y", "3, 5, 1] y")
+    )
+    model, wanted = read(text), fed(read(text), (4, 5, 1))
+    assert write_as_products(model)
+    product = next(node for node in model.graph if node.op_type == "MatMul")
+    makers = [None if value is None else value.producer() for value in product.inputs]
+    index = next((i for i, maker in enumerate(makers) if maker is not None and maker.op_type == operator), 0)
+    keeper = product if operator == "MatMul" else makers[index]
+    assert keeper is not None and keeper.op_type == operator
+    between = ir.Node("", "Identity", [product.inputs[index]], name="between")
+    between.meta.update(keeper.meta)
+    model.graph.insert_before(product, between)
+    product.replace_input_with(index, between.outputs[0])
+    put_back(model)
+    np.testing.assert_allclose(fed(model, (4, 5, 1)), wanted, rtol=1e-5)
 
 
 def test_a_product_with_another_reader_is_not_computed_twice() -> None:
