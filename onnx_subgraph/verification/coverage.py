@@ -17,14 +17,16 @@ from onnx_subgraph.verification.verdict import Coverage, Verdict
 
 def unshown(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list[SiteCheck]:
     """The rewrites without evidence, each with the reason why it could not be checked separately."""
-    return [c for c in _not_proved(rewrites, sites) if verdict.blind or not _is_reached(c.rewrite, verdict)]
+    ran = _scopes_that_ran(rewrites, verdict)
+    return [c for c in _not_proved(rewrites, sites) if verdict.blind or c.rewrite.place.scope not in ran]
 
 
 def left_to_outputs(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list[SiteCheck]:
     """The rewrites for which only the model's outputs can be evidence."""
     if verdict.verdict != "equivalent":
         return []
-    return [check for check in _not_proved(rewrites, sites) if _is_reached(check.rewrite, verdict)]
+    ran = _scopes_that_ran(rewrites, verdict)
+    return [check for check in _not_proved(rewrites, sites) if check.rewrite.place.scope in ran]
 
 
 def resting_on(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> Verdict:
@@ -47,15 +49,18 @@ def _not_proved(rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list
     return [check for check in checks if not check.proved]
 
 
-def _is_reached(rewrite: Rewrite, verdict: Verdict) -> bool:
-    return bool(verdict.runs) and (not rewrite.place.scope or rewrite.node in verdict.reached.reached)
+def _scopes_that_ran(rewrites: Sequence[Rewrite], verdict: Verdict) -> frozenset[str]:
+    """The graphs of which a node ran, and so all nodes. A rewrite that leaves no node is known by the others of its graph."""
+    ran = {rewrite.place.scope for rewrite in rewrites if rewrite.node in verdict.reached.reached}
+    return frozenset({"", *ran}) if verdict.runs else frozenset()
 
 
 def _coverage(rewrites: Sequence[Rewrite], sites: Mapping[Place, SiteCheck], verdict: Verdict) -> Coverage:
     counts: Counter[str] = Counter()
+    scopes = _scopes_that_ran(rewrites, verdict)
     for rewrite in rewrites:
         ran = "body" if rewrite.body and rewrite.node not in verdict.reached.kernel else "kernel"
-        counts[ran if _is_reached(rewrite, verdict) else "alone"] += 1
+        counts[ran if rewrite.place.scope in scopes else "alone"] += 1
         check = sites.get(rewrite.place)
         if check is None or not check.proved:
             counts["outputs"] += 1

@@ -262,10 +262,10 @@ def _mask(shape: tuple[int, ...], seed: int, rng: np.random.Generator, dtype: np
 
     Padding at the left hides every element from the first row of a causal mask. In even seeds the first row is all ones. But a
     boolean mask has a False in every row longer than one: in some models True excludes an element, and a row that is entirely
-    excluded gives NaN.
+    excluded gives NaN. A single element may choose the branch of an If: it is true in even seeds, else false.
     """
-    if not shape:
-        return np.asarray(seed % 2 == 0).astype(dtype)
+    if not shape or (shape == (1,) and dtype == np.bool_):
+        return np.full(shape, seed % 2 == 0).astype(dtype)
     length = shape[-1]
     if seed % 4 == 1 and dtype != np.bool_ and len(shape) == 2:
         return (np.arange(length) >= rng.integers(0, length // 2 + 1, (shape[0], 1))).astype(dtype)

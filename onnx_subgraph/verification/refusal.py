@@ -37,11 +37,12 @@ _SHAPES = re.compile(r"Input shape:\{([\d,]*)\}, requested shape:\{([-\d,]*)\}")
 class Relation(NamedTuple):
     """The sizes that one node accepts. operands: the shapes, or the elements, that it constrains.
 
-    fit: whether it accepts them.
+    fit: whether it accepts them. is_guess: whether the sizes in it are those of one run, which may be different in another.
     """
 
     operands: tuple[Dims, ...]
     fit: Callable[..., Fit]
+    is_guess: bool = False
 
     def fits(self, sizes: Mapping[str, int]) -> Fit:
         """How well the sizes fit, None where they are refused. Sizes that can't be computed count as accepted."""
@@ -112,12 +113,17 @@ class Refusals:
     model: ir.Model
     fixed: Collection[str] = ()
     _relations: list[Relation] = field(default_factory=list)
+    _settled: Sizes = field(default_factory=dict)
     _is_new: bool = False
 
     def guided(self, trials: Iterable[Sizes]) -> Iterator[Sizes]:
-        """The trials that satisfy all known relations. After each trial come the suggestions from what `learn` found."""
+        """The trials that satisfy all relations that are no guess. After each trial come suggestions from what `learn` found.
+
+        A dimension for which a relation accepts only one size, such as the channels of an image, has it in every later trial.
+        """
         self._is_new = bool(self._relations)  # a later search starts with the known relations
-        for trial in trials:
+        for sizes in trials:
+            trial = {**sizes, **self._settled}
             if self._fits(trial):
                 yield trial
             last = trial
@@ -135,6 +141,8 @@ class Refusals:
         if relation is not None and relation not in self._relations:
             self._relations.append(relation)
             self._is_new = True
+            found = {} if relation.is_guess else _settled(relation, sizes)
+            self._settled |= {name: size for name, size in found.items() if name not in self.fixed}
 
     def _refused(self, message: str, sizes: Sizes) -> Relation | None:
         """The relation of the node that refused: from its operands' shapes, or else from those in the message."""
@@ -147,10 +155,10 @@ class Refusals:
         named = [node for node in nodes if name and node.name == name] or nodes
         relations = (relation_of(node) for node in named)
         known = next((r for r in relations if r is not None and r.fits(sizes) is None), None)
-        return known or _guessed(message, sizes)
+        return known or _guessed(message, sizes, filter(None, (fitting.dims(node.inputs[0]) for node in named if node.inputs)))
 
     def _fits(self, sizes: Sizes) -> bool:
-        return all(relation.fits(sizes) is not None for relation in self._relations)
+        return all(relation.is_guess or relation.fits(sizes) is not None for relation in self._relations)
 
     def _suggestions(self, sizes: Sizes) -> list[Sizes]:
         """Sizes that satisfy all relations, the likeliest first: those with the most equal dimensions, then the nearest."""
@@ -185,18 +193,44 @@ class Refusals:
                 yield from ({other: first, a: size, b: size} for first in few[:8] for size in range(1, LARGEST // 4))
 
 
-def _guessed(message: str, sizes: Sizes) -> Relation | None:
-    """The relation of a Reshape from the numbers in the message.
+def _settled(relation: Relation, sizes: Sizes) -> Sizes:
+    """The dimensions for which a relation accepts only one size, whatever the other sizes are."""
+    others = {name: size + 1 for name, size in sizes.items()}
+    each = {name: [_accepted(relation, around, name) for around in (sizes, others)] for name in relation.symbols & sizes.keys()}
+    return {name: here[0] for name, (here, there) in each.items() if len(here) == 1 and here == there}
 
-    A number that is a dimension's size, or a product of two, stands for it.
+
+def _accepted(relation: Relation, sizes: Sizes, name: str) -> list[int]:
+    """The first two sizes of one dimension that a relation accepts beside the other sizes."""
+    every = (size for size in range(1, LARGEST + 1) if relation.fits({**sizes, name: size}) is not None)
+    return list(itertools.islice(every, 2))
+
+
+def _guessed(message: str, sizes: Sizes, known: Iterable[Dims]) -> Relation | None:
+    """The relation of a Reshape from the numbers in the message. known: the shapes that its operand may have.
+
+    The operand is a known shape that has these numbers. Otherwise, a number that is a dimension's size, or a product of two,
+    stands for it.
     """
     found = _SHAPES.search(message)
     if found is None:
         return None
-    shape, requested = ([int(number) for number in numbers.split(",") if number] for numbers in found.groups())
-    operands = tuple(_guess(size, sizes) for size in shape), tuple(requested)
-    relation = Relation(operands, fitting.reshape)
+    shape, requested = (tuple(int(number) for number in numbers.split(",") if number) for numbers in found.groups())
+    operand = next((dims for dims in known if fitting.extent(dims, sizes) == shape), None)
+    if operand is None:
+        relation = Relation((tuple(_guess(size, sizes) for size in shape), requested), fitting.reshape, is_guess=True)
+    else:
+        relation = Relation((operand, _with_batch(requested, operand, sizes)), fitting.reshape, is_guess=True)
     return relation if relation.fits(sizes) is None else None
+
+
+def _with_batch(requested: tuple[int, ...], operand: Dims, sizes: Sizes) -> Dims:
+    """The requested shape, in which the first size is a multiple of the operand's first dimension, if that is free."""
+    batch = operand[0] if operand else 1
+    size = sizes.get(batch, 0) if isinstance(batch, str) else 0
+    if not requested or not size or requested[0] < size or requested[0] % size:
+        return requested
+    return (f"{batch}*{requested[0] // size}", *requested[1:])
 
 
 def _guess(number: int, sizes: Sizes) -> int | str:

@@ -89,7 +89,11 @@ def known(inputs: Sequence[ir.Value], sizes: Mapping[str, int]) -> Sizes:
 
 
 def resolve(sizes: Mapping[str, int], name: str) -> int | None:
-    """The size of a dimension: its own, or that of the expression (sum, difference, product, quotient) in its name; else None."""
+    """The size of a dimension: its own, or that of the expression in its name; else None.
+
+    An expression has sums, differences, products, quotients, minima and maxima. What is not known of a maximum is ignored: it is
+    the size of a broadcast, so the unknown size is 1 or the same.
+    """
     if outer(name) in sizes:
         return sizes[outer(name)]
     text = name.replace("_plus_", "+")
@@ -290,4 +294,10 @@ def _value(tree: ast.expr) -> int | None:
                     return a * b
                 case ast.FloorDiv() | ast.Div() if b:
                     return a // b
+        case ast.Call(func=ast.Name(id=function), args=arguments):
+            each = [_value(argument) for argument in arguments]
+            known = [size for size in each if size is not None]
+            if function == "Max":
+                return max(known, default=None)
+            return min(known) if function == "Min" and known == each else None
     return None

@@ -202,12 +202,20 @@ def test_a_shape_of_the_user_may_be_large() -> None:
     assert [elements_of(m.graph.inputs[0], sizes) for sizes in trials(m, {"x": (1, 8192, 8192)}, FIRST)] == [8192**2]
 
 
-@pytest.mark.parametrize(("name", "size"), [("a", 3), ("a + b", 7), ("2*a", 6), ("b // 2", 2), ("b - 1", 3), ("a_plus_b", 7)])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        *(("a", 3), ("a + b", 7), ("2*a", 6), ("b // 2", 2), ("b - 1", 3), ("a_plus_b", 7)),
+        *(("Max(a, b)", 4), ("Max(_d3, a)", 3), ("Max(Max(_d3, _d4), b - 1)", 3), ("Min(a, b)", 3)),
+    ],
+)
 def test_dimension_names_that_are_expressions_are_computed(name: str, size: int) -> None:
     assert resolve({"a": 3, "b": 4}, name) == size
 
 
-@pytest.mark.parametrize("name", ["c", "a + c", "a +", "__import__('os')", "a if b else 1", "b // 0", "x.y", ""])
+@pytest.mark.parametrize(
+    "name", ["c", "a + c", "a +", "__import__('os')", "a if b else 1", "b // 0", "x.y", "", "Max(c, d)", "Min(a, c)", "abs(a)"]
+)
 def test_dimension_names_that_only_look_like_expressions(name: str) -> None:
     assert resolve({"a": 3, "b": 4}, name) is None
 

@@ -199,6 +199,49 @@ def test_refused_sizes_are_not_run_again(tmp_path: Path) -> None:
     assert {"batch": 2, "seq": 7} not in list(refusals.guided(trials))
 
 
+SQUARE = """(float[batch, channels, height, width] x, float[8, 3, 8, 8] w) => (float y) {
+  c = Conv <strides = [8, 8], kernel_shape = [8, 8]> (x, w)
+  sides = Shape <start = 2, end = 3> (c)  f = Cast <to = 1> (sides)  half = Constant <value_float = 0.5> ()  h = Mul (f, half)
+  o = Floor (h)  i = Cast <to = 7> (o)  two = Constant <value_int = 2> ()  even = Mul (i, two)
+  first = Shape <start = 0, end = 2> (c)  target = Concat <axis = 0> (first, even, even)  q = Reshape (c, target)
+  y = ReduceSum <keepdims = 0> (q)
+}"""
+
+
+def test_the_channels_of_images_are_settled_and_the_sides_go_on(tmp_path: Path) -> None:
+    """The image must be square. The shape that is asked for depends on its height, so it forbids no other height."""
+    sizes = first_case(written(SQUARE, tmp_path)).sizes
+    assert sizes["channels"] == 3 and sizes["height"] // 8 == sizes["width"] // 8
+
+
+def test_a_length_that_only_the_message_tells_is_found_for_each_batch(tmp_path: Path) -> None:
+    """The shape that is asked for is computed in the run, from a count of elements."""
+    path = written(
+        """(float[batch, length, 64] x, float[36] ones) => (float[a, b, c, d] y) <int64[1] flat = {-1}, int64[2] rest = {6, 64}> {
+          found = NonZero (ones)  n = Shape <start = 1, end = 2> (found)  six = Constant <value_ints = [6]> ()
+          side = Div (n, six)
+          first = Shape <start = 0, end = 1> (x)  target = Concat <axis = 0> (first, side, rest)  y = Reshape (x, target)
+        }""",
+        tmp_path,
+    )
+    cases = Reference(path).cases(CPU)
+    assert not isinstance(cases, Failure), cases.message
+    assert {(case.sizes["batch"], case.sizes["length"]) for case in cases} >= {(2, 36), (1, 36)}
+
+
+def test_a_size_is_settled_only_if_the_others_do_not_matter(tmp_path: Path) -> None:
+    model = load(written("(float[n, c, s] x, float[8, 3, 5] w) => (float[n, 8, r] y) { y = Conv (x, w) }", tmp_path))
+    refusals = Refusals(model)
+    refusals.learn("while running Conv node. Name:'' Status Message: …", {"n": 2, "c": 7, "s": 9})
+    trials = [{"n": 1, "c": size, "s": size} for size in (64, 32)]
+    assert {"n": 1, "c": 3, "s": 32} in list(refusals.guided(trials))
+    model = load(written(BAKED["a batch and a length"][0], tmp_path))
+    infer_shapes(model)
+    refusals = Refusals(model)
+    refusals.learn("while running Reshape node. Name:'' Status Message: …", {"batch": 3, "seq": 7})
+    assert {"batch": 4, "seq": 15} in list(refusals.guided([{"batch": 4, "seq": 15}]))
+
+
 def test_a_message_without_sizes_changes_nothing(tmp_path: Path) -> None:
     model = load(written("(float[n] x) => (float[n] y) { y = Abs(x) }", tmp_path))
     refusals = Refusals(model)
