@@ -15,11 +15,11 @@ from onnx_subgraph.model.dimension_names import shown
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.operators.names import KNOWN_DOMAINS, OWN_DOMAIN, operator_of
-from onnx_subgraph.rewriting.copying import copying_nodes, is_of_shapes
-from onnx_subgraph.rewriting.costs import Cost, Costs, is_fused
+from onnx_subgraph.rewriting.copying import copies, copying_nodes, is_of_shapes
+from onnx_subgraph.rewriting.costs import Cost, Costs, is_fused, main_operator
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, NoSuchOperator, Operand
-from onnx_subgraph.rewriting.refused import Needless, Refused, Unloadable
+from onnx_subgraph.rewriting.refused import Needless, Refused, Slower, Unloadable
 
 PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are passed to the loadability probe, because a kernel may require them as initializers."""
@@ -250,7 +250,8 @@ def _check_slower(
     for provider, cost in found.items():
         if cost is not None and cost.is_slower:
             how = f"it takes {cost.ratio:.2f} times as long, for example at {cost.place}"
-            raise Refused(f"slower than the unfused graph on {provider}: {how}", change=change)
+            reason = f"slower than the unfused graph on {provider}: {how}"
+            raise Slower(reason, change=change, kind=main_operator(fragment.nodes), copies=copies(fragment))
     return found
 
 

@@ -169,6 +169,12 @@ def head(nodes: Sequence[ir.Node]) -> ir.Node | None:
     return next((n for n in reversed(nodes) if is_fused(n)), nodes[-1] if nodes else None)
 
 
+def main_operator(nodes: Sequence[ir.Node]) -> str:
+    """The operator of the main node of a replacement, with its domain; "" where it has no node."""
+    node = head(nodes)
+    return "" if node is None else operator_of(node)
+
+
 def signature_of(node: ir.Node) -> Signature:
     """The signature of a node, as far as the types and shapes of its operands are known.
 

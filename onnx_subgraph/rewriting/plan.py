@@ -22,12 +22,12 @@ from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
 from onnx_subgraph.rewriting import checks, function
 from onnx_subgraph.rewriting.copying import copies
-from onnx_subgraph.rewriting.costs import NOISE, head
+from onnx_subgraph.rewriting.costs import NOISE, head, main_operator
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.order import place
-from onnx_subgraph.rewriting.refused import Needless, Refused, Unfit, Unloadable
+from onnx_subgraph.rewriting.refused import Needless, Refused, Slower, Unfit, Unloadable
 from onnx_subgraph.rewriting.replacement import Choice, Site, replacement
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
@@ -67,12 +67,14 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
         if best is not None and (best.lowering or _cost(best, site) is None):
             break  # a user's lowering wins; without measurements the first wins
         planned: list[Plan] = []
+        slower: list[Slower] = []
         for block in blocks:
             try:
                 planned.append(
                     _plan(match, block, site, is_fallback=is_fallback, has_kernel=target == "native" and block is None)
                 )
             except Refused as refused:
+                slower += [refused] if isinstance(refused, Slower) else []
                 if not isinstance(refused, Unfit):
                     refusals.append(_unless_inlined(refused, match, site.loadability) if is_fallback else refused)
                 if block is not None and block.lowering:
@@ -81,6 +83,7 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
                 raise  # the user's mistake, in a selector or a pattern
             except Exception as error:  # a bug of this tool is reported, and the other matches go on
                 bugs.append(Bug.of(error))
+        planned = [p for p in planned if not any(_copies_more(p, other) for other in slower)]
         if planned:
             least = min(planned, key=lambda p: copies(p.fragment))
             best = least if best is None or _is_faster(least, best, site) else best
@@ -120,6 +123,11 @@ def _is_faster(planned: Plan, other: Plan, site: Site) -> bool:
     """Whether both were measured, and `planned` was faster by more than noise."""
     cost, others = _cost(planned, site), _cost(other, site)
     return cost is not None and others is not None and cost < others * (1 - NOISE)
+
+
+def _copies_more(planned: Plan, slower: Slower) -> bool:
+    """Whether a plan has the operator of one that was measured slower, and makes more copies: then it is slower, too."""
+    return slower.kind == main_operator(planned.fragment.nodes) and slower.copies < copies(planned.fragment)
 
 
 def _faster_later(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None:

@@ -35,3 +35,15 @@ class Needless(Refused):
 
 class Unloadable(Refused):
     """A provider does not load the replacement."""
+
+
+class Slower(Refused):
+    """The replacement was measured slower than the unfused graph.
+
+    kind: the main operator, with its domain. copies: how many copies of data the replacement makes (`copying`).
+    """
+
+    def __init__(self, reason: str, *, change: str = "", kind: str = "", copies: int = 0) -> None:
+        super().__init__(reason, change=change)
+        self.kind = kind
+        self.copies = copies
