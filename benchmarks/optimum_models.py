@@ -37,8 +37,14 @@ LIMIT = 600.0
 TOKENS, PAST = 128, 256
 USUAL = {"num_channels": 3, "height": 224, "width": 224, "encoder_sequence_length": TOKENS, "sequence_length": TOKENS}
 """Dimension → its size. Other dimensions are 1, such as the batch; of a past, `PAST`; with a past, one token is computed."""
-OTHER = {"mobilevit": {"height": 256, "width": 256}, "wav2vec2": {"sequence_length": 16000}, "hubert": {"sequence_length": 16000}}
-"""Network → its own sizes: of an image that the export fixed, and of a second of sound."""
+OTHER = {
+    "clip": {"sequence_length": 77},
+    "hubert": {"sequence_length": 16000},
+    "mobilevit": {"height": 256, "width": 256},
+    "siglip": {"sequence_length": 64},
+    "wav2vec2": {"sequence_length": 16000},
+}
+"""Network → its own sizes: of the longest text, of a second of sound, and of an image that the export fixed."""
 
 HEAD = """\
 # Networks that Optimum exported

@@ -50,7 +50,7 @@ def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given
         return Showing(name, UNDEFINED)
     if fed and len(seen) > 1 and _same(arrays):
         return Showing(name, "it is the same for all inputs that were tried")
-    power = min(filter(None, (_power(array, allowed) for array, allowed in seen if array.size)), default=None)
+    power = min(filter(None, (_power(array, allowed) for array, allowed in seen)), default=None)
     if not given and power is not None and power > WIDE:
         far = f" by {power:.0%} of its spread" if np.isfinite(power) else ", and it has no spread"
         return Showing(name, f"its own rounding moves it{far}" if floats else "its values flip by rounding")
@@ -78,8 +78,10 @@ def _equal(one: Array, other: Array) -> bool:
 def _power(array: Array, allowed: Bound) -> float | None:
     """The bound relative to the spread, or to the size where all elements are equal; for integers, the fraction that may flip.
 
-    None where the bound is zero.
+    None where the bound is zero, or the array is empty.
     """
+    if not array.size:
+        return None
     if not is_float(array):
         return float(allowed.element) or None
     with np.errstate(all="ignore"):

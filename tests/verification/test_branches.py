@@ -9,7 +9,9 @@ import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.model.files import load
+from onnx_subgraph.verification.bounds import Bound
 from onnx_subgraph.verification.feeds import draw_feeds
+from onnx_subgraph.verification.showing import is_too_wide
 from tests.verification.models import write
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -62,3 +64,25 @@ def test_attention_whose_bias_has_a_length_that_is_not_known_is_kept(tmp_path: P
     """The sum of bias and mask is as long as the longer one. Drawn with a length of 1, it would fit no operator for attention."""
     result = fused(tmp_path, BIASED)
     assert result.undone == () and [rewrite.pattern for rewrite in result.rewrites] == ["multi-head-attention"]
+
+
+def test_an_output_that_is_empty_in_one_branch_is_compared_in_the_other(tmp_path: Path) -> None:
+    """A merged decoder gives the keys of the encoder only where they were not given to it."""
+    text = f"""{HEAD} g (float[n, 8] x, bool[1] cached) => (float[n, 8] y, float[m, 8] keys) <int64[1] zero = {{0}}> {{
+      s = Sigmoid (x)  y = Mul (x, s)
+      keys = If (cached) <
+        then_branch = t () => (float[a, 8] none) {{ none = Slice (x, zero, zero, zero) }},
+        else_branch = e () => (float[b, 8] all) {{ all = Erf (x) }}>
+    }}"""
+    result = fused(tmp_path, text)
+    assert result.verdict.verdict == "equivalent"
+    assert {(run.output, run.bound > 0) for run in result.verdict.runs} == {("y", True), ("keys", True), ("keys", False)}
+    assert not any(showing.blind for showing in result.verdict.showings)
+
+
+def test_nothing_spoils_an_output_that_is_empty() -> None:
+    """Otherwise it would be compared without onnxruntime's optimisation only."""
+    empty = np.zeros((0, 8))
+    assert not is_too_wide(empty.astype(np.float32), Bound(empty)) and not is_too_wide(
+        empty.astype(np.int64), Bound(np.array(1.0))
+    )
