@@ -22,6 +22,7 @@ from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, 
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.transparent import PASSING, passed_on
+from onnx_subgraph.model.unrounded import NARROW, unrounded
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
 
 TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
@@ -142,7 +143,8 @@ class View:
         if array is None or array.size != 1 or array.dtype.kind in "SUO":
             return None
         tolerance = TOLERANCE.get(value.dtype, ROUNDED) if value.dtype is not None else ROUNDED
-        return Scalar(float(array.reshape(-1)[0]), array.ndim, tolerance)
+        exact = unrounded(self.constants, value) if value.dtype in NARROW else None
+        return Scalar(float(array.reshape(-1)[0]) if exact is None else exact, array.ndim, tolerance)
 
     def meaning(self, node: ir.Node, wanted: Collection[Identity]) -> Identity:
         """The operator that a node is matched as: MatMul for a plain Gemm without addend, unless Gemm is wanted."""

@@ -72,12 +72,12 @@ def relation_of(node: ir.Node) -> Relation | None:
             return _relation(fitting.broadcast, shapes[0], second)
         case "Concat":
             return _relation(lambda *parts: fitting.concatenate(axis, *parts), *shapes)
-        case "MatMul":
-            return _relation(fitting.multiply, *shapes)
+        case "MatMul" | "MatMulInteger":
+            return _relation(fitting.multiply, *shapes[:2])
         case "Gemm":
             a, b = (node.attributes.get_int(name, 0) for name in ("transA", "transB"))
             return _relation(lambda x, y, *_: fitting.multiply(x[::-1] if a else x, y[::-1] if b else y), *shapes)
-        case "Conv":
+        case "Conv" | "ConvInteger" | "FusedConv":
             pads, dilations, group = _pads(node), node.attributes.get_ints("dilations", ()), node.attributes.get_int("group", 1)
             return _relation(lambda x, w: fitting.convolve(x, w, group, dilations, pads), *shapes[:2])
         case "MaxPool" | "AveragePool" | "LpPool":

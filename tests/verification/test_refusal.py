@@ -208,6 +208,15 @@ SQUARE = """(float[batch, channels, height, width] x, float[8, 3, 8, 8] w) => (f
 }"""
 
 
+def test_channels_of_a_quantized_convolution_and_product_are_found(tmp_path: Path) -> None:
+    text = """(uint8[batch, channels, 16, 16] x, uint8[rows, width] z) => (int32[a, b, c, d] y, int32[e, f] p)
+    <uint8[1, 3, 1, 1] w = {1, 2, 3}, uint8[5, 1] v = {1, 2, 3, 4, 5}, uint8 zero = {3}> {
+      y = ConvInteger (x, w, zero, zero)  p = MatMulInteger (z, v, zero, zero)
+    }"""
+    sizes = first_case(written(text, tmp_path)).sizes
+    assert (sizes["channels"], sizes["width"]) == (3, 5)
+
+
 def test_the_channels_of_images_are_settled_and_the_sides_go_on(tmp_path: Path) -> None:
     """The image must be square. The shape that is asked for depends on its height, so it forbids no other height."""
     sizes = first_case(written(SQUARE, tmp_path)).sizes
