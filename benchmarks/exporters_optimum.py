@@ -4,8 +4,9 @@
     python benchmarks/exporters_optimum.py FOLDER [NAME…]
 
 Each network has two layers and random weights, so nothing is downloaded, and becomes the files of FOLDER/NAME that Optimum makes:
-one model; or an encoder and decoders without a cache, with one, and with both in the branches of an If ("merged"). A network that
-fails prints its error.
+one model; or an encoder and decoders without a cache, with one, and with both in the branches of an If ("merged"). Those of
+`SMALLER` are also written with weights of 8 and 4 bits and in float16, with the names that the Hub has: `_quantized`, `_q4`,
+`_fp16`. A network that fails prints its error.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
 import transformers
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from optimum.exporters.onnx import onnx_export_from_model
 
 LAYERS = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 256, "intermediate_size": 1024}
@@ -131,12 +136,29 @@ NETWORKS: Mapping[str, tuple[str, str, str, Mapping[str, Any]]] = {
 """Name → Optimum's task, the class of the model, that of its configuration, and what the configuration gets."""
 
 
+SMALLER = ("bert", "bert_classifier", "clip", "deberta_v2", "gpt2", "llama", "modernbert", "qwen3", "t5", "vit", "whisper")
+"""The networks that are also written in smaller types."""
+
+
 def export(name: str, folder: Path) -> None:
-    """Export one network into a folder of its own."""
+    """Export one network into a folder of its own, also in smaller types."""
     task, model, configuration, sizes = NETWORKS[name]
     torch.manual_seed(0)
     network = getattr(transformers, model)(getattr(transformers, configuration)(**sizes)).eval()
     onnx_export_from_model(network, folder / name, task=task, do_validation=False)
+    for model in sorted((folder / name).glob("*.onnx")) if name in SMALLER else ():
+        write_smaller(model)
+
+
+def write_smaller(path: Path) -> None:
+    """Write a model with weights of 8 and 4 bits, and in float16, beside it."""
+    named = lambda word: path.with_name(f"{path.stem}_{word}.onnx")  # noqa: E731
+    quantize_dynamic(path, named("quantized"), weight_type=QuantType.QUInt8, extra_options={"EnableSubgraph": True})
+    blocks = MatMulNBitsQuantizer(onnx.load(path), block_size=32, is_symmetric=True)
+    blocks.process()
+    blocks.model.save_model_to_file(str(named("q4")), use_external_data_format=False)
+    if "merged" not in path.stem:  # onnxruntime loads none that its converter makes of an If
+        onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), named("fp16"))
 
 
 def main() -> int:

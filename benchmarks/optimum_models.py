@@ -53,8 +53,8 @@ Made by `python benchmarks/optimum_models.py FOLDER --write` with onnxruntime {o
 {processor}. Optimum exported the models by torch {torch} (`exporters_optimum.py`). Each
 network has two layers of width 256, or a few more in networks of images, and random weights. *time* is that of the
 fused model as a share of the original's: the median, with the least and most of parts of the runs, on one thread. Texts
-have 128 tokens. Decoders with a cache compute one token behind 256. *undone*: fusions that verification could not show
-to be right.
+have 128 tokens. Decoders with a cache compute one token behind 256. Weights of 8 bits (`_quantized`) and 4 bits (`_q4`)
+and float16 (`_fp16`) are by onnxruntime's converters. *undone*: fusions that verification could not show to be right.
 
 **{equivalent} of {graphs} models are equivalent. {before:,} nodes became {after:,}. The median of the times is {typical:.2f};
 above 1.02: {slower}.**
@@ -76,6 +76,11 @@ class Row:
     undone: int = 0
     verdict: str = ""
     time: Ratio | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the weights have a smaller type than float32."""
+        return self.task.model.stem.endswith(("_quantized", "_q4", "_fp16"))
 
     def __str__(self) -> str:
         time = "" if self.time is None else f"{self.time.ratio:.2f} ({self.time.least:.2f} to {self.time.most:.2f})"
@@ -117,12 +122,16 @@ def page(rows: Sequence[Row], torch: str) -> str:
         typical=median(times),
         slower=sum(time > 1.02 for time in times),
     )
-    kinds = (
-        ("decoders with a cache, one token", [row for row in rows if row.is_step]),
-        ("others", [row for row in rows if not row.is_step]),
-    )
+    kinds = {
+        "decoders with a cache, one token": [row for row in rows if row.is_step and not row.is_small],
+        "others": [row for row in rows if not row.is_step and not row.is_small],
+        "decoders with a cache, in smaller types": [row for row in rows if row.is_step and row.is_small],
+        "others, in smaller types": [row for row in rows if not row.is_step and row.is_small],
+    }
     table = "| network | model | nodes | fusions | undone | verdict | time |\n|---|---|---:|---:|---:|---|---:|"
-    return head + "\n".join([*(_kind(*kind) for kind in kinds), "", table, *map(str, rows), ""])
+    return head + "\n".join(
+        [*(_kind(name, of_kind) for name, of_kind in kinds.items() if of_kind), "", table, *map(str, rows), ""]
+    )
 
 
 def _kind(name: str, rows: Sequence[Row]) -> str:

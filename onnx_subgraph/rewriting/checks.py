@@ -251,7 +251,8 @@ def _check_slower(
         if cost is not None and cost.is_slower:
             how = f"it takes {cost.ratio:.2f} times as long, for example at {cost.place}"
             reason = f"slower than the unfused graph on {provider}: {how}"
-            raise Slower(reason, change=change, kind=main_operator(fragment.nodes), copies=copies(fragment))
+            kind = main_operator(fragment.nodes)
+            raise Slower(reason, change=change, provider=provider, kind=kind, copies=copies(fragment))
     return found
 
 

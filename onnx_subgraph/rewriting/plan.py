@@ -25,7 +25,7 @@ from onnx_subgraph.rewriting.copying import copies
 from onnx_subgraph.rewriting.costs import NOISE, head, main_operator
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
-from onnx_subgraph.rewriting.loadability import Loadability, Operand
+from onnx_subgraph.rewriting.loadability import CPU, Loadability, Operand
 from onnx_subgraph.rewriting.order import place
 from onnx_subgraph.rewriting.refused import Needless, Refused, Slower, Unfit, Unloadable
 from onnx_subgraph.rewriting.replacement import Choice, Site, replacement
@@ -126,8 +126,12 @@ def _is_faster(planned: Plan, other: Plan, site: Site) -> bool:
 
 
 def _copies_more(planned: Plan, slower: Slower) -> bool:
-    """Whether a plan has the operator of one that was measured slower, and makes more copies: then it is slower, too."""
-    return slower.kind == main_operator(planned.fragment.nodes) and slower.copies < copies(planned.fragment)
+    """Whether a plan has the operator of one that was measured slower on the CPU, and makes more copies: it is slower, too.
+
+    Other providers may have a faster kernel for the layout that the copies make.
+    """
+    same = slower.provider == CPU and slower.kind == main_operator(planned.fragment.nodes)
+    return same and slower.copies < copies(planned.fragment)
 
 
 def _faster_later(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None:

@@ -40,10 +40,11 @@ class Unloadable(Refused):
 class Slower(Refused):
     """The replacement was measured slower than the unfused graph.
 
-    kind: the main operator, with its domain. copies: how many copies of data the replacement makes (`copying`).
+    provider: where. kind: the main operator, with its domain. copies: how many copies of data the replacement makes (`copying`).
     """
 
-    def __init__(self, reason: str, *, change: str = "", kind: str = "", copies: int = 0) -> None:
+    def __init__(self, reason: str, *, change: str = "", provider: str = "", kind: str = "", copies: int = 0) -> None:
         super().__init__(reason, change=change)
+        self.provider = provider
         self.kind = kind
         self.copies = copies

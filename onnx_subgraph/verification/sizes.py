@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.dimension_names import name_of, outer, sized, words
+from onnx_subgraph.verification.expressions import integer
 from onnx_subgraph.verification.ranges import constant
 
 Sizes = dict[str, int]
@@ -89,18 +90,14 @@ def known(inputs: Sequence[ir.Value], sizes: Mapping[str, int]) -> Sizes:
 
 
 def resolve(sizes: Mapping[str, int], name: str) -> int | None:
-    """The size of a dimension: its own, or that of the expression in its name; else None.
-
-    An expression has sums, differences, products, quotients, minima and maxima. What is not known of a maximum is ignored: it is
-    the size of a broadcast, so the unknown size is 1 or the same.
-    """
+    """The size of a dimension: its own, or that of the expression in its name (`expressions`); else None."""
     if outer(name) in sizes:
         return sizes[outer(name)]
     text = name.replace("_plus_", "+")
     if not words(text):
         return None
     try:
-        return _value(ast.parse(sized(text, sizes), mode="eval").body)
+        return integer(ast.parse(sized(text, sizes), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # not an expression, or too deep
         return None
 
@@ -275,29 +272,3 @@ def _terms(name: str, known: Mapping[str, str]) -> bool:
         return False
     others = dict.fromkeys((other for other in known if other != name), 1)
     return resolve(others, name) is not None
-
-
-def _value(tree: ast.expr) -> int | None:
-    match tree:
-        case ast.Constant(value=int() as number):
-            return number
-        case ast.BinOp(left=left, op=operator, right=right):
-            a, b = _value(left), _value(right)
-            if a is None or b is None:
-                return None
-            match operator:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv() | ast.Div() if b:
-                    return a // b
-        case ast.Call(func=ast.Name(id=function), args=arguments):
-            each = [_value(argument) for argument in arguments]
-            known = [size for size in each if size is not None]
-            if function == "Max":
-                return max(known, default=None)
-            return min(known) if function == "Min" and known == each else None
-    return None

@@ -1,0 +1,35 @@
+"""Compute the sizes that the names of dimensions express, such as `past + 1` and `Max(a, b)`."""
+
+from __future__ import annotations
+
+import ast
+
+
+def integer(tree: ast.expr) -> int | None:
+    """The value of an expression of sizes: sums, differences, products, quotients rounded down, minima, maxima; else None.
+
+    What is not known of a maximum is ignored: it is the size of a broadcast, so the unknown size is 1 or the same.
+    """
+    match tree:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.BinOp(left=left, op=operator, right=right):
+            a, b = integer(left), integer(right)
+            if a is None or b is None:
+                return None
+            match operator:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv() | ast.Div() if b:
+                    return a // b
+        case ast.Call(func=ast.Name(id=function), args=arguments):
+            each = [integer(argument) for argument in arguments]
+            known = [size for size in each if size is not None]
+            if function == "Max":
+                return max(known, default=None)
+            return min(known) if function == "Min" and known == each else None
+    return None
