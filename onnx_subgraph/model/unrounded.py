@@ -17,6 +17,8 @@ _PASSING = frozenset(("Cast", "CastLike", "Identity", "Reshape", "Squeeze", "Uns
 """Operators that keep the only element. A Cast rounds it, which is left out."""
 _DEPTH = 16
 """How many operators are followed."""
+_NEAR = 0.01
+"""The most that roundings may have changed a number, relative to it. More is an overflow or a cancellation, which counts."""
 
 
 def unrounded(constants: Constants, value: ir.Value, depth: int = _DEPTH) -> float | None:
@@ -28,13 +30,17 @@ def unrounded(constants: Constants, value: ir.Value, depth: int = _DEPTH) -> flo
     node = value.producer()
     if node is None or node.domain or not depth or not (value.dtype in NARROW or value.dtype is ir.DataType.FLOAT):
         return stored
-    if node.op_type in _PASSING and node.inputs[0] is not None:
-        return unrounded(constants, node.inputs[0], depth - 1)
-    if node.op_type not in ARITHMETIC:
-        return stored
-    operands = [None if operand is None else unrounded(constants, operand, depth - 1) for operand in node.inputs]
-    if None in operands:
-        return stored
+    exact = _exactly(constants, node, depth - 1)
+    is_rounding = exact is not None and np.isfinite(stored) and abs(exact - stored) <= _NEAR * abs(stored)
+    return exact if is_rounding else stored
+
+
+def _exactly(constants: Constants, node: ir.Node, depth: int) -> float | None:
+    """The result of a node for unrounded operands; None for an operator that is not followed."""
+    if node.op_type in _PASSING:
+        return None if node.inputs[0] is None else unrounded(constants, node.inputs[0], depth)
+    operands = [None if operand is None else unrounded(constants, operand, depth) for operand in node.inputs]
+    if node.op_type not in ARITHMETIC or None in operands:
+        return None
     with np.errstate(all="ignore"):
-        exact = float(ARITHMETIC[node.op_type](*(np.float64(operand) for operand in operands)))
-    return exact if np.isfinite(exact) else stored
+        return float(ARITHMETIC[node.op_type](*(np.float64(operand) for operand in operands)))
