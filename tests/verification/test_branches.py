@@ -66,6 +66,27 @@ def test_attention_whose_bias_has_a_length_that_is_not_known_is_kept(tmp_path: P
     assert result.undone == () and [rewrite.pattern for rewrite in result.rewrites] == ["multi-head-attention"]
 
 
+@pytest.mark.parametrize(("limit", "kept"), [("-1e6", 1), ("1e6", 0)], ids=["taken", "not taken"])
+def test_a_fusion_that_only_the_outputs_can_show_is_kept_where_its_branch_ran(tmp_path: Path, limit: str, kept: int) -> None:
+    """The operator reads x, which the replaced nodes do not. Drawn values would contradict each other."""
+    result = fused(
+        tmp_path,
+        f"""{HEAD} g (float[b, s, 64] x, float[b, 4, s, 16] k, float[b, 4, s, 16] v) => (float[b, 4, s, 16] y)
+        <int64[4] heads = {{0, 0, 4, 16}}, float limit = {{{limit}}}> {{
+          h = Reshape (x, heads)  q = Transpose <perm = [0, 2, 1, 3]> (h)  most = ReduceMax <keepdims = 0> (x)
+          c = Greater (most, limit)
+          y = If (c) <
+            then_branch = t () => (float[b, 4, s, 16] u) {{ turned = Transpose <perm = [0, 1, 3, 2]> (k)
+              d = MatMul (q, turned)  p = Softmax <axis = -1> (d)  u = MatMul (p, v) }},
+            else_branch = e () => (float[b, 4, s, 16] w) {{ w = Neg (q) }}>
+        }}""",
+    )
+    attention = [rewrite for rewrite in result.rewrites if rewrite.pattern == "multi-head-attention"]
+    assert len(attention) == kept and len(result.undone) == 1 - kept
+    coverage = result.verdict.coverage
+    assert not kept or (coverage is not None and (coverage.kernel, coverage.alone, coverage.outputs) == (1, 0, 1))
+
+
 def test_an_output_that_is_empty_in_one_branch_is_compared_in_the_other(tmp_path: Path) -> None:
     """A merged decoder gives the keys of the encoder only where they were not given to it."""
     text = f"""{HEAD} g (float[n, 8] x, bool[1] cached) => (float[n, 8] y, float[m, 8] keys) <int64[1] zero = {{0}}> {{
