@@ -23,7 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from architectures import ATTENTION, ROTARY
-from exported_models import Task, command_line, export_options, fused_and_timed, rows
+from exported_models import Task, command_line, export_options, fused_and_timed, line, rows
 from networks import counted
 from rows import tell
 from taking_turns import Ratio, open_session
@@ -226,10 +226,9 @@ class Row:
     def __str__(self) -> str:
         if self.verdict == NONE:
             return f"| {self.task.name} | {self.task.exporter} | | | | | {NONE} | |"
-        time = "" if self.time is None else f"{self.time.ratio:.2f} ({self.time.least:.2f} to {self.time.most:.2f})"
         attention, nodes = f"{self.found}/{self.called}", f"{self.before} → {self.after}"
-        cells = (self.task.name, self.task.exporter, attention, self.rotary or "", nodes, self.undone or "", self.verdict, time)
-        return f"| {' | '.join(map(str, cells))} |"
+        cells = (self.task.name, self.task.exporter, attention, self.rotary, nodes, self.undone, self.verdict)
+        return line(*cells, time=self.time)
 
 
 def measure(task: Task) -> Row:

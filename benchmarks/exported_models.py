@@ -58,6 +58,12 @@ def fused_and_timed(task: Task, feeds: Mapping[str, np.ndarray]) -> tuple[FuseRe
         return result, ratio(times["fused"], times["original"])
 
 
+def line(*cells: object, time: Ratio | None) -> str:
+    """A row of a page: the cells, and the time with the least and the most of parts of the runs. Zeros are left empty."""
+    said = "" if time is None else f"{time.ratio:.2f} ({time.least:.2f} to {time.most:.2f})"
+    return f"| {' | '.join(str(cell or '') for cell in (*cells, said))} |"
+
+
 def command_line(description: str | None, page: str, budget: float) -> argparse.Namespace:
     """The options of a benchmark that writes `page`. budget: the seconds of timing, if none are given."""
     arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)

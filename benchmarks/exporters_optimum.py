@@ -166,9 +166,13 @@ def main() -> int:
     if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
+    names = sys.argv[2:] or list(NETWORKS)
+    if unknown := [name for name in names if name not in NETWORKS]:
+        print(f"there is no network {unknown[0]}; the networks are {', '.join(NETWORKS)}", file=sys.stderr)
+        return 2
     warnings.filterwarnings("ignore")
     folder, failed = Path(sys.argv[1]), 0
-    for name in sys.argv[2:] or NETWORKS:
+    for name in names:
         try:
             export(name, folder)
         except Exception as error:  # the libraries raise whatever they like

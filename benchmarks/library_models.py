@@ -25,7 +25,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
-from exported_models import Task, command_line, export_options, fused_and_timed, rows
+from exported_models import Task, command_line, export_options, fused_and_timed, line, rows
 from library_networks import LISTS, NETWORKS, Part
 from rows import tell
 from taking_turns import Ratio, open_session
@@ -86,10 +86,9 @@ class Row:
     def __str__(self) -> str:
         if self.verdict == NONE:
             return f"| {self.task.name} | {self.task.exporter} | | | | {NONE} | |"
-        time = "" if self.time is None else f"{self.time.ratio:.2f} ({self.time.least:.2f} to {self.time.most:.2f})"
         nodes = f"{self.before} → {self.after}"
-        cells = (self.task.name, self.task.exporter, nodes, self.fusions, self.undone or "", self.verdict, time)
-        return f"| {' | '.join(map(str, cells))} |"
+        cells = (self.task.name, self.task.exporter, nodes, str(self.fusions), self.undone, self.verdict)
+        return line(*cells, time=self.time)
 
 
 def measure(task: Task) -> Row:

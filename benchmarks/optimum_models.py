@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import workers
-from exported_models import Task, fused_and_timed
+from exported_models import Task, fused_and_timed, line
 from taking_turns import Ratio
 
 HERE = Path(__file__).resolve().parent
@@ -83,10 +83,9 @@ class Row:
         return self.task.model.stem.endswith(("_quantized", "_q4", "_fp16"))
 
     def __str__(self) -> str:
-        time = "" if self.time is None else f"{self.time.ratio:.2f} ({self.time.least:.2f} to {self.time.most:.2f})"
         nodes = f"{self.before} → {self.after}"
-        cells = (self.task.name, self.task.model.stem, nodes, self.fusions, self.undone or "", self.verdict, time)
-        return f"| {' | '.join(map(str, cells))} |"
+        cells = (self.task.name, self.task.model.stem, nodes, str(self.fusions), self.undone, self.verdict)
+        return line(*cells, time=self.time)
 
 
 def measure(task: Task) -> Row:
@@ -119,7 +118,7 @@ def page(rows: Sequence[Row], torch: str) -> str:
         graphs=len(rows),
         before=sum(row.before for row in rows),
         after=sum(row.after for row in rows),
-        typical=median(times),
+        typical=median(times) if times else float("nan"),
         slower=sum(time > 1.02 for time in times),
     )
     kinds = {
@@ -137,7 +136,8 @@ def page(rows: Sequence[Row], torch: str) -> str:
 def _kind(name: str, rows: Sequence[Row]) -> str:
     times = [row.time.ratio for row in rows if row.time is not None]
     nodes = f"{sum(row.before for row in rows):,} → {sum(row.after for row in rows):,}"
-    return f"| {name} | {len(rows)} | {nodes} | {median(times):.2f} | {min(times):.2f} | {max(times):.2f} |"
+    extent = f"{median(times):.2f} | {min(times):.2f} | {max(times):.2f}" if times else " | | "
+    return f"| {name} | {len(rows)} | {nodes} | {extent} |"
 
 
 def _torch(paths: Iterable[Path]) -> str:
@@ -147,7 +147,7 @@ def _torch(paths: Iterable[Path]) -> str:
 
 
 def main() -> int:
-    """The command line."""
+    """Fuse and time; return 1 if `fuse` fails or a model is not equivalent."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the exported networks are")
     parser.add_argument("--only", default="*", metavar="GLOB", help="the networks")
@@ -169,7 +169,7 @@ def main() -> int:
         (HERE / "optimum_models.md").write_text(text, encoding="utf-8")
     else:
         print(text.split("| network |")[0])
-    return 0
+    return int(any(row.verdict != "equivalent" for row in rows))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from statistics import median
 
 import numpy as np
 import workers
-from exported_models import EXPORTERS, Task, export_options, fused_and_timed
+from exported_models import EXPORTERS, Task, export_options, fused_and_timed, line
 from rows import kept_row, tell
 from taking_turns import Ratio
 
@@ -83,9 +83,8 @@ class Row:
     ratios: dict[str, Ratio] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        time = self.ratios.get("fused")
-        said = "" if time is None else f"{time.ratio:.2f} ({time.least:.2f} to {time.most:.2f})"
-        return f"| {self.name} | {self.before} → {self.after} | {self.fusions} | {self.undone or ''} | {self.verdict} | {said} |"
+        cells = (self.name, f"{self.before} → {self.after}", str(self.fusions), self.undone, self.verdict)
+        return line(*cells, time=self.ratios.get("fused"))
 
 
 def measure(task: Task) -> Row:

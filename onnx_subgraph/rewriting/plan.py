@@ -126,7 +126,7 @@ def _is_faster(planned: Plan, other: Plan, site: Site) -> bool:
 
 
 def _copies_more(planned: Plan, slower: Slower) -> bool:
-    """Whether a plan has the operator of one that was measured slower on the CPU, and makes more copies: it is slower, too.
+    """Whether a plan makes more copies than `slower` for the same operator on the CPU. Then it is slower, too.
 
     Other providers may have a faster kernel for the layout that the copies make.
     """

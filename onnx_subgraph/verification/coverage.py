@@ -50,7 +50,7 @@ def _not_proved(rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list
 
 
 def _scopes_that_ran(rewrites: Sequence[Rewrite], verdict: Verdict) -> frozenset[str]:
-    """The graphs of which a node ran, and so all nodes. A rewrite that leaves no node is known by the others of its graph."""
+    """The scopes that ran. A graph runs as a whole, so one of its nodes tells for a rewrite that leaves no node."""
     ran = {rewrite.place.scope for rewrite in rewrites if rewrite.node in verdict.reached.reached}
     return frozenset({"", *ran}) if verdict.runs else frozenset()
 

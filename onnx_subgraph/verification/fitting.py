@@ -15,6 +15,7 @@ from functools import cache
 import onnx_ir as ir
 
 from onnx_subgraph.model.shapes import SHAPE_DATA
+from onnx_subgraph.verification.expressions import computed
 from onnx_subgraph.verification.ranges import constant
 from onnx_subgraph.verification.sizes import resolve
 
@@ -108,26 +109,7 @@ def _value(tree: ast.expr, sizes: Mapping[str, int]) -> Fraction | int | None:
             return None if None in values else _FUNCTIONS[name](*values)
         case ast.BinOp(left=left, op=operator, right=right):
             a, b = _value(left, sizes), _value(right, sizes)
-            return None if a is None or b is None else _computed(a, operator, b)
-    return None
-
-
-def _computed(a: Fraction | int, operator: ast.operator, b: Fraction | int) -> Fraction | int | None:
-    match operator:
-        case ast.Add():
-            return a + b
-        case ast.Sub():
-            return a - b
-        case ast.Mult():
-            return a * b
-        case ast.Div() if b:
-            return Fraction(a) / b
-        case ast.FloorDiv() if b:
-            return a // b
-        case ast.Mod() if b:
-            return a % b
-        case ast.Pow() if b == int(b) and 0 <= b <= 4:
-            return Fraction(a) ** int(b)
+            return None if a is None or b is None else computed(a, operator, b)
     return None
 
 
