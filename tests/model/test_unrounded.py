@@ -20,6 +20,7 @@ CHAINS = {
     "i = Constant <value_int = 3> ()  f = Cast <to = 10> (i)  q = Div (one, f)  u = Unsqueeze (q, axis)  y = Mul (u, u)": 1 / 9,
     "i = Constant <value_float = 0.1> ()  y = Cast <to = 10> (i)": float(np.float32(0.1)),
     "i = Constant <value_float = 1e-12> ()  y = Cast <to = 10> (i)": 0.0,
+    "i = Constant <value_float = 0.0015> ()  f = Cast <to = 10> (i)  p = Add (one, f)  y = Sub (p, one)": 2.0**-9,
     "e = Erf (one)  y = Sqrt (e)": float(np.sqrt(np.float64(np.float16(0.8427007929)))),
     "y = Identity (third)": float(np.float16(0.1)),
     "z = Sub (one, one)  y = Div (one, z)": np.inf,

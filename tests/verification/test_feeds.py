@@ -205,7 +205,7 @@ def test_a_shape_of_the_user_may_be_large() -> None:
 @pytest.mark.parametrize(
     ("name", "size"),
     [
-        *(("a", 3), ("a + b", 7), ("2*a", 6), ("b // 2", 2), ("b - 1", 3), ("a_plus_b", 7)),
+        *(("a", 3), ("a + b", 7), ("2*a", 6), ("b // 2", 2), ("a / 2", 1), ("b - 1", 3), ("a_plus_b", 7)),
         *(("Max(a, b)", 4), ("Max(_d3, a)", 3), ("Max(Max(_d3, _d4), b - 1)", 3), ("Min(a, b)", 3)),
     ],
 )
