@@ -46,11 +46,11 @@ types: $(INSTALLED_DEV)
 	$(BIN)/mypy
 
 tests: $(INSTALLED_DEV)
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # Draws more examples, and runs the slow tests.
 test-thorough: $(INSTALLED_DEV)
-	$(BIN)/pytest -n 3 --dist worksteal --thorough
+	$(BIN)/pytest -n 2 --dist worksteal --thorough
 
 # A pure wheel, and one with the compiled kernels for each processor that Linux wheels are made for.
 dist: $(INSTALLED_DEV)
