@@ -40,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("facts",),  # the facts that sentences ask about values
     ("language", "model"),
     ("operators", "kernels"),
+    ("watch",),  # calls at a time; it starts its thread as deadline asks
     ("deadline", "custom_ops"),
     ("paths", "values"),
     ("errors", "clock", "collection", "late", "temporary", "protobuf"),

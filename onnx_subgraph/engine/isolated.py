@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph import custom_ops
@@ -24,6 +25,7 @@ from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.wire import Message, receive, send
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.watch import after
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -98,23 +100,20 @@ class Isolated(Backend):
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         gone, self._gone[:] = list(self._gone), []
-        watch = threading.Timer(deadline or 0.0, _kill, [process])
-        if deadline is not None:
-            watch.start()
-        try:
-            send(process.stdin, Message({**head, "gone": gone}, arrays, content))  # type: ignore[arg-type]
-            answer = receive(process.stdout)  # type: ignore[arg-type]
-        except (EOFError, OSError):
-            late = deadline is not None and not watch.is_alive()
-            ended = _ended(process)
-            if late:
-                raise TimeoutError(f"it took more than {deadline:g} s and was ended") from None
-            raise RuntimeError(ended) from None
-        except BaseException:  # such as ^C: the pending answer would be taken for the next one
-            _close(process)
-            raise
-        finally:
-            watch.cancel()
+        with contextlib.ExitStack() as watched:
+            alarm = None if deadline is None else watched.enter_context(after(deadline, partial(_kill, process)))
+            try:
+                send(process.stdin, Message({**head, "gone": gone}, arrays, content))  # type: ignore[arg-type]
+                answer = receive(process.stdout)  # type: ignore[arg-type]
+            except (EOFError, OSError):
+                late = alarm is not None and alarm.rang
+                ended = _ended(process)
+                if late:
+                    raise TimeoutError(f"it took more than {deadline:g} s and was ended") from None
+                raise RuntimeError(ended) from None
+            except BaseException:  # such as ^C: the pending answer would be taken for the next one
+                _close(process)
+                raise
         if "error" in answer.head:
             raise RuntimeError(answer.head["error"])
         return answer

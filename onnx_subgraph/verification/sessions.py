@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -23,11 +22,12 @@ from typing import Any
 import numpy.typing as npt
 
 from onnx_subgraph import custom_ops
-from onnx_subgraph.deadline import check, remaining, start
+from onnx_subgraph.deadline import check, remaining
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.verification import exotic
 from onnx_subgraph.verification.verdict import PlacedNode, Placement
+from onnx_subgraph.watch import after
 
 Array = npt.NDArray[Any]
 Outputs = dict[str, Any]
@@ -258,16 +258,12 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
     """The outputs for these feeds (input name → array, or a list of arrays for a sequence)."""
     options = onnxruntime().RunOptions()
     options.log_severity_level = 4
-    watch = threading.Timer(min(LONGEST_RUN, remaining()), setattr, (options, "terminate", True))
-    watch.daemon = True
-    start(watch)
-    try:
-        return dict(zip(session.outputs, runner(session)(feeds, options), strict=True))
-    except Exception as error:  # as above
-        check()
-        return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if options.terminate else first_lines(error))
-    finally:
-        watch.cancel()
+    with after(min(LONGEST_RUN, remaining()), partial(setattr, options, "terminate", True)) as alarm:
+        try:
+            return dict(zip(session.outputs, runner(session)(feeds, options), strict=True))
+        except Exception as error:  # as above
+            check()
+            return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if alarm.rang else first_lines(error))
 
 
 def runner(session: Session) -> Callable[[Mapping[str, Any], Any], Sequence[Any]]:

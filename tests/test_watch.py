@@ -1,0 +1,77 @@
+"""Laws of calls that come after a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from onnx_subgraph import watch
+from onnx_subgraph.watch import after
+
+LONG = 600.0
+
+
+def threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "onnx-subgraph watch"]
+
+
+def test_a_call_comes_where_the_work_takes_longer() -> None:
+    came = threading.Event()
+    with after(0.01, came.set) as alarm:
+        assert came.wait(LONG)
+    assert alarm.rang
+
+
+def test_no_call_comes_where_the_work_ends_before() -> None:
+    calls: list[int] = []
+    for number in range(100):
+        with after(0.001, lambda number=number: calls.append(number)) as alarm:  # type: ignore[misc]
+            pass
+        rang, count = alarm.rang, len(calls)
+        assert rang is (number in calls)
+    came = threading.Event()
+    with after(0.01, came.set):
+        assert came.wait(LONG)
+    assert len(calls) == count, "calls of work that is over come no more"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_each_call_comes_at_its_own_time(order: tuple[int, ...]) -> None:
+    """Also one that is due before those that the thread waits for."""
+    came: list[int] = []
+    last = threading.Event()
+
+    def call(number: int) -> None:
+        came.append(number)
+        if number == max(order):
+            last.set()
+
+    with after(LONG, partial(call, -1)), ExitStack() as waiting:
+        for number in order:
+            waiting.enter_context(after(0.05 + 0.05 * number, partial(call, number)))
+        assert last.wait(LONG)
+    assert came == [0, 1, 2]
+
+
+def test_one_thread_waits_for_all() -> None:
+    with after(LONG, list), after(LONG / 2, list), after(2 * LONG, list):
+        assert len(threads()) == 1
+    with after(LONG, list):
+        assert len(threads()) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_process_has_its_own_thread() -> None:
+    """Also if it was forked while another thread held the lock."""
+    with after(LONG, list), watch._watch._lock:
+        child = os.fork()
+        if not child:
+            came = threading.Event()
+            with after(0.01, came.set):
+                os._exit(0 if came.wait(20) else 1)
+    assert os.waitpid(child, 0)[1] == 0
