@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +13,9 @@ SELDOM = 200_000
 """New objects between two garbage collections; Python's default is 700."""
 ROOM = 1_000_000
 """New blocks of memory, some 100 MB, between two collections of everything."""
+PAUSE = 0.5
+"""Seconds between two counts of the blocks in use, which take a millisecond where there are many."""
+_counted = -math.inf  # when they were last counted
 _kept = 0  # blocks that were in use after the last collection of everything
 _is_frozen = False  # the program has called gc.freeze
 
@@ -54,7 +59,11 @@ def collect_if_due() -> None:
     For the moment before a model is loaded, when earlier ones may be unused. Python itself would collect them almost never: it
     waits until enough young objects have grown old, and after `uncollected` all are old at once.
     """
-    global _kept  # noqa: PLW0603
+    global _counted, _kept  # noqa: PLW0603
+    now = time.monotonic()
+    if now - _counted < PAUSE:
+        return
+    _counted = now
     used = sys.getallocatedblocks()
     if not _kept:
         _kept = used

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -59,6 +60,7 @@ def growing(monkeypatch: pytest.MonkeyPatch) -> None:
     used = count(1)
     monkeypatch.setattr(collection.sys, "getallocatedblocks", lambda: next(used) * collection.ROOM)
     monkeypatch.setattr(collection, "_kept", 0)
+    monkeypatch.setattr(collection, "PAUSE", 0.0)
 
 
 @pytest.mark.usefixtures("growing")
@@ -70,6 +72,17 @@ def test_models_that_are_no_longer_used_are_freed() -> None:
         with uncollected():
             seen.append(weakref.ref(Cycle()))
     assert sum(model() is not None for model in seen) < 50, "after half as much memory again they are freed"
+
+
+def test_memory_is_measured_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python counts its blocks one by one."""
+    asked: list[int] = []
+    monkeypatch.setattr(collection.sys, "getallocatedblocks", lambda: len(asked) or asked.append(1) or 1)
+    monkeypatch.setattr(collection, "PAUSE", 600.0)
+    monkeypatch.setattr(collection, "_counted", -math.inf)
+    for _ in range(100):
+        collect_if_due()
+    assert len(asked) == 1
 
 
 def test_frozen_objects_of_the_program_are_counted_once_and_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
