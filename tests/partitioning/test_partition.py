@@ -25,7 +25,8 @@ from onnx_subgraph.partitioning.inline import inline
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import PartitionResult, partition
 from onnx_subgraph.partitioning.worth import RegionLimits
-from tests.engine.backends import Scripted, fails, sleeps
+from tests.engine.backends import Scripted, fails
+from tests.partitioning.conftest import Clock
 from tests.partitioning.models import LAYERS, SAMPLES, Without, run, x
 
 EVERYTHING = RegionLimits(min_nodes=1, max_crossing=9)
@@ -371,9 +372,10 @@ def test_engines_of_two_backends_form_no_cycle(tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"))
 
 
-def test_a_slower_engine_of_the_second_backend_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slower_engine_of_the_second_backend_is_left(tmp_path: Path, clock: Clock) -> None:
     source = written(LAYERS, tmp_path)
-    backends = [Named("first", "Softmax", answering=sleeps(0.01)), Named("second", "Mul", "Relu", answering=sleeps(0.01))]
+    slow = clock.takes(0.01)
+    backends = [Named("first", "Softmax", answering=slow), Named("second", "Mul", "Relu", answering=slow)]
     options = PartitionOptions(("first", "second"), EVERYTHING, measure=True)
     result = partition(source, tmp_path / "out.onnx", options, backend=backends)
     assert result.unchanged

@@ -22,7 +22,8 @@ from onnx_subgraph.partitioning.work import likely_sizes, operations
 from onnx_subgraph.partitioning.worth import RegionLimits, cost
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.verification.sessions import run
-from tests.engine.backends import Scripted, sleeps
+from tests.engine.backends import Scripted
+from tests.partitioning.conftest import Clock
 from tests.partitioning.models import LAYERS, SAMPLES, Without, parsed
 from tests.partitioning.test_partition import written
 
@@ -121,26 +122,30 @@ def test_every_region_of_a_real_model_has_a_cost(name: str) -> None:
 class Asleep(Scripted):
     """A backend that is slow in the second layer."""
 
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._sleep = clock.takes(0.2)
+
     def run(self, compiled: Any, inputs: Any) -> Any:
         slow = any(list(w) == [4, 3, 2, 1] for w in compiled.rt_inits_.values() if w.shape == (4,))
-        return (sleeps(0.2) if slow else lambda outputs: outputs)(super().run(compiled, inputs))
+        return (self._sleep if slow else lambda outputs: outputs)(super().run(compiled, inputs))
 
     def supports(self, node: ir.Node) -> bool:
         return node.op_type != "Softmax"
 
 
-def test_a_region_measured_to_be_slower_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_measured_to_be_slower_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     class Slow(OnnxRuntime):
         """Nested sessions that take 20 ms, longer than on any machine, so that the first layer gains clearly."""
 
         def run(self, compiled: Any, inputs: Any) -> Any:
-            return sleeps(0.02)(super().run(compiled, inputs))
+            return clock.takes(0.02)(super().run(compiled, inputs))
 
     monkeypatch.setattr(measure, "ROUNDS", 3)
     monkeypatch.setattr(measure, "OnnxRuntime", Slow)
-    monkeypatch.setattr(measure, "run", lambda session, feeds: sleeps(0.5)(run(session, feeds)))
+    monkeypatch.setattr(measure, "run", lambda session, feeds: clock.takes(0.5)(run(session, feeds)))
     options = PartitionOptions("scripted", RegionLimits(1, 9), measure=True)
-    result = partition(written(LAYERS, tmp_path), tmp_path / "out.onnx", options, backend=Asleep())
+    result = partition(written(LAYERS, tmp_path), tmp_path / "out.onnx", options, backend=Asleep(clock))
     assert result.verdict.verdict == "equivalent" and "measure" in result.seconds
     assert [engine.replaces[0] for engine in result.engines] == ["layer_0_Mul"]
     (left,) = result.refused
@@ -148,8 +153,8 @@ def test_a_region_measured_to_be_slower_is_left(tmp_path: Path, monkeypatch: pyt
     assert re.fullmatch(r"measured: \d+ ms by scripted and 0 ms to cross its border, [\d.]+ ms by onnxruntime", left.reason)
 
 
-def test_a_model_that_no_engine_makes_faster_is_copied(tmp_path: Path) -> None:
+def test_a_model_that_no_engine_makes_faster_is_copied(tmp_path: Path, clock: Clock) -> None:
     options = PartitionOptions("scripted", RegionLimits(1, 9), measure=True)
     source = written(LAYERS, tmp_path)
-    result = partition(source, tmp_path / "out.onnx", options, backend=Scripted(answering=sleeps(0.1)))
+    result = partition(source, tmp_path / "out.onnx", options, backend=Scripted(answering=clock.takes(0.1)))
     assert result.unchanged and (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
