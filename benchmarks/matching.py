@@ -234,12 +234,17 @@ def measure(made: ir.Model, patterns: Sequence[Pattern], runs: int) -> tuple[lis
 
 def rewriting(made: ir.Model, patterns: Sequence[Pattern], runs: int) -> tuple[list[float], int]:
     """Seconds of each run of all rounds of matching and rewriting after a first one, and the number of rewrites."""
-    rewriter = Rewriter(patterns, "onnxruntime", [Loadability(CPU)], costs=measured(), simplifying=True)
+    loadability = [Loadability(CPU)]
+
+    def rewriter() -> Rewriter:
+        """A new one, which knows no outcome of an earlier run."""
+        return Rewriter(patterns, "onnxruntime", loadability, costs=measured(), simplifying=True)
+
     seconds = []
-    rewrites = len(rewriter(made).rewrites)
+    rewrites = len(rewriter()(made).rewrites)
     for _ in range(runs):
         started = time.process_time()
-        rewriter(made)
+        rewriter()(made)
         seconds.append(time.process_time() - started)
     return seconds, rewrites
 

@@ -24,15 +24,15 @@ _NAMES = "onnx_subgraph.names"
 class Outline:
     """The index of `model`.
 
-    position: node → position in its graph; only the order matters. names: of every value, node and initializer. definitions:
-    those of our own operators.
+    position: node → position in its graph; only the order matters. names: of every value, node and initializer, and new ones. If
+    none are given, they are kept with the model. definitions: those of our own operators.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, names: set[str] | None = None) -> None:
         self.model = model
         self.position: dict[ir.Node, float] = {}
         # A name of a removed value is not reused in a later round, because names identify values across rewrites.
-        self.names: set[str] = model.meta.setdefault(_NAMES, set())
+        self.names: set[str] = model.meta.setdefault(_NAMES, set()) if names is None else names
         self.definitions = Definitions(model.functions)
         self._owner: dict[ir.Graph, ir.Node | None] = {}
         self._root: dict[ir.Graph, ir.Graph | ir.Function] = {}

@@ -96,6 +96,7 @@ class Rewriter:
     numerics: how far our kernels may round. rounded: the results of the products that may be rounded; None for all.
     counts: known counts of subnormal weights, valid at every opset.
     raising: whether to stop after the first round if a replacement needs a later opset.
+    outcomes: what became of the kinds of places so far, in this model at any opset, and with any rewrites left out.
     """
 
     patterns: Sequence[Pattern]
@@ -114,6 +115,7 @@ class Rewriter:
     rounded: tuple[str, ...] | None = None
     counts: Counts = field(default_factory=dict)
     raising: bool = False
+    outcomes: Outcomes = field(default_factory=Outcomes)
 
     @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
@@ -167,7 +169,7 @@ class Rewriter:
 class _Run:
     """A model that is being rewritten, and what was done to it so far. Every method but `stops_early` changes the model.
 
-    admits: whether a place may be changed. record: takes the cutting of each rewrite. outcomes: what became of places so far.
+    admits: whether a place may be changed. record: takes the cutting of each rewrite.
     """
 
     settings: Rewriter
@@ -176,7 +178,6 @@ class _Run:
     record: Record | None
     rewrites: list[Rewrite] = field(default_factory=list)
     simplified: Simplified = NOTHING
-    outcomes: Outcomes = field(default_factory=Outcomes)
 
     def stops_early(self, skips: Sequence[Skip]) -> bool:
         """Whether rewriting stops, because one of these replacements needs a later opset."""
@@ -247,7 +248,7 @@ class _Run:
                     excerpts=settings.excerpts,
                     admits=self.admits,
                     record=self.record,
-                    outcomes=self.outcomes,
+                    outcomes=settings.outcomes,
                 )
             self.rewrites += made
             if self.stops_early(skips):

@@ -48,7 +48,7 @@ def look_ahead(model: ir.Model, rewriter: Rewriter) -> Wishes:
         found = find(model, rewriter.patterns, constants=constants, parts=False, wanted=can_ask)
     skips: list[Skip] = []
     with rewriter.stage("rewrite"):
-        site = Site(Outline(model), constants, rewriter.loadability, rewriter.costs)
+        site = Site(Outline(model, set()), constants, rewriter.loadability, rewriter.costs, rewriter.outcomes)
         for match in found.matches:
             if latest[match.pattern.id] is None:
                 continue
