@@ -28,8 +28,7 @@ from onnx_subgraph.options import Options, checked
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting import costs
-from onnx_subgraph.rewriting.assumed import Assumed
-from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.assumed import loadability_of
 from onnx_subgraph.rewriting.marked import Before, Marked, Marks, check_marks, replace_marked
 from onnx_subgraph.rewriting.numerics import FLOAT32
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
@@ -201,7 +200,7 @@ def _rewriter(library: Library, options: Options, clock: Clock) -> Rewriter:
     return Rewriter(
         library.selected(options.target, options.only, options.skip),
         options.target,
-        _loadability(options),
+        loadability_of(options.providers, options.assumed),
         clock.stage,
         options.excerpts,
         costs.measured() if options.prefer == "speed" and options.target in ("onnxruntime", "native") else costs.Costs({}),
@@ -275,11 +274,6 @@ def _own_work(model: Path, fused: Fused, options: Options, clock: Clock) -> tupl
 
     with clock.stage("compare"):
         return tuple(own_work(load(model), fused.model, model, fused.rewrites, p) for p in options.providers)
-
-
-def _loadability(options: Options) -> list[Loadability]:
-    """What every required provider, available or assumed, says about an operator."""
-    return [*map(Loadability, options.providers), *map(Assumed, options.assumed)]
 
 
 def _behind(miss: NearMiss, given_up: Sequence[Gap]) -> NearMiss:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from random import Random
 
 import onnx
@@ -21,7 +19,6 @@ import onnx_ir as ir
 
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.collection import collect_if_due
-from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Case, Pattern
 from onnx_subgraph.matching.find import find
@@ -39,7 +36,7 @@ from onnx_subgraph.proving.missing import why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants, of_each_kind
 from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
-from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.assumed import loadability_of
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
@@ -82,12 +79,6 @@ class _Fused:
     rewrites: tuple[Rewrite, ...]
     skips: tuple[Skip, ...]
     left: int
-
-
-@cache
-def _loadability(libraries: tuple[Path, ...]) -> Loadability:
-    """Shared by all proofs with these libraries of custom operators, because its answers depend on nothing else."""
-    return Loadability(PROVIDER)
 
 
 @dataclass(slots=True)
@@ -283,9 +274,8 @@ class _Proof:
         try:
             found = find(model, [self.pattern], constants=constants)
             before = len(live(model.graph))
-            rewrites, skips = apply(
-                model, found.matches, target=target, loadability=[_loadability(libraries())], constants=constants
-            )
+            loadability = loadability_of((PROVIDER,))
+            rewrites, skips = apply(model, found.matches, target=target, loadability=loadability, constants=constants)
         except Exception as error:  # a bug of this tool; the proof must report it
             self.failures.append(f"fusing raises {type(error).__name__}: {error} ({place}, {target})")
             return None
