@@ -85,8 +85,8 @@ def after(seconds: float, call: Callable[[], object]) -> Iterator[Alarm]:
     """Call `call` in another thread if the block takes more than so many seconds. It must be short, and must not raise."""
     alarm = Alarm(time.monotonic() + seconds, call)
     watch = _watch
-    watch.add(alarm)
     try:
+        watch.add(alarm)
         yield alarm
     finally:
         watch.remove(alarm)
