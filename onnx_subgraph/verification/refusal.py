@@ -108,10 +108,11 @@ def _relation(fit: Callable[..., Fit], *operands: Dims | None) -> Relation | Non
 
 @dataclass(slots=True)
 class Refusals:
-    """The relations of nodes that refused sizes. fixed: dimensions whose size the user chose."""
+    """The relations of nodes that refused sizes. fixed: dimensions whose size the user chose. The model must not change."""
 
     model: ir.Model
     fixed: Collection[str] = ()
+    _nodes: tuple[ir.Node, ...] = ()
     _relations: list[Relation] = field(default_factory=list)
     _settled: Sizes = field(default_factory=dict)
     _is_new: bool = False
@@ -150,8 +151,9 @@ class Refusals:
         if found is None:
             return None
         operator, name = found.groups()
-        every = list(self.model.graph.all_nodes())
-        nodes = [node for node in every if node.op_type == operator] or every  # one that onnxruntime made: any that refuses
+        if not self._nodes:
+            self._nodes = tuple(self.model.graph.all_nodes())
+        nodes = [node for node in self._nodes if node.op_type == operator] or self._nodes  # onnxruntime's own: any that refuses
         named = [node for node in nodes if name and node.name == name] or nodes
         relations = (relation_of(node) for node in named)
         known = next((r for r in relations if r is not None and r.fits(sizes) is None), None)
