@@ -77,7 +77,7 @@ def test_models_that_are_no_longer_used_are_freed() -> None:
 def test_memory_is_measured_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python counts its blocks one by one."""
     asked: list[int] = []
-    monkeypatch.setattr(collection.sys, "getallocatedblocks", lambda: len(asked) or asked.append(1) or 1)
+    monkeypatch.setattr(collection.sys, "getallocatedblocks", lambda: asked.append(1) or 1)
     monkeypatch.setattr(collection, "PAUSE", 600.0)
     monkeypatch.setattr(collection, "_counted", -math.inf)
     for _ in range(100):

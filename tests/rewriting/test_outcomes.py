@@ -97,11 +97,17 @@ def test_a_later_attempt_writes_no_replacement_again(tried: list[str]) -> None:
     model = load(SAMPLES / "bert_torchscript.onnx")
     infer_shapes(model)
     rewriter = _rewriter("onnxruntime")
+    look_ahead(model, rewriter)
+    looked = set(tried)
+    tried.clear()
     rewriter(model)
     first = list(tried)
     tried.clear()
     rewriter(model)
     assert len(tried) < len(first) / 3
+    tried.clear()
+    _rewriter("onnxruntime")(model)
+    assert len(looked) > 1 and len(first) < len(tried), "what the look ahead wrote is not written again"
 
 
 def test_a_place_like_a_refused_one_is_not_tried(tried: list[str]) -> None:
