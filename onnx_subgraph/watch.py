@@ -1,6 +1,6 @@
 """Calls that come after a time, unless the work ends before; all in one thread.
 
-Most work ends long before its time. A `threading.Timer` for each run of a small model takes as long as the run.
+Most work ends long before its time, and a `threading.Timer` would start a thread for each run of a model.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def loadability_of(providers: Sequence[str], assumed: Sequence[str] = ()) -> lis
 
 
 @cache
-def _shared(kind: type[Loadability], provider: str, libraries: tuple[tuple[Path, int], ...]) -> Loadability:
+def _shared(kind: type[Loadability], provider: str, loaded: tuple[tuple[Path, int], ...]) -> Loadability:
     return kind(provider)
 
 

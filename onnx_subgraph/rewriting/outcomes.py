@@ -39,7 +39,10 @@ class Case:
 
 
 class Outcomes:
-    """The outcomes at the places of one model. Target, providers, measurements and patterns must be the same for all."""
+    """The outcomes at the places of one model, in all attempts at it.
+
+    Target, providers, measurements and patterns must be the same for all.
+    """
 
     def __init__(self) -> None:
         self._refused: dict[Hashable, Refused] = {}
