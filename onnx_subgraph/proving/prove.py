@@ -36,8 +36,8 @@ from onnx_subgraph.proving.missing import why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants, of_each_kind
 from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
-from onnx_subgraph.rewriting.assumed import loadability_of
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.rewriting.shared_loadability import loadability_of
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 MOST_MUTANTS = 30

@@ -7,12 +7,9 @@ operators and the provider inlines it. The table is of one version of onnxruntim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import onnx_ir as ir
 
-from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import KernelTable, kernel_table, providers
@@ -52,21 +49,6 @@ class Assumed(Loadability):
         dtypes = floating(inputs)
         kernels = self._table.kernels.get((domain, operator_name), ())
         return any(kernel.serves(known.since_version) and dtypes <= kernel.types for kernel in kernels)
-
-
-def loadability_of(providers: Sequence[str], assumed: Sequence[str] = ()) -> list[Loadability]:
-    """What the providers of a run say about operators, those that are here and those that are assumed.
-
-    The answers depend only on the provider and the libraries of custom operators, so all models of a process share them, until a
-    library is built again.
-    """
-    loaded = tuple((path, path.stat().st_mtime_ns) for path in libraries())
-    return [*(_shared(Loadability, p, loaded) for p in providers), *(_shared(Assumed, p, loaded) for p in assumed)]
-
-
-@cache
-def _shared(kind: type[Loadability], provider: str, loaded: tuple[tuple[Path, int], ...]) -> Loadability:
-    return kind(provider)
 
 
 def table_of(provider: str) -> KernelTable:

@@ -24,8 +24,9 @@ _NAMES = "onnx_subgraph.names"
 class Outline:
     """The index of `model`.
 
-    position: node → position in its graph; only the order matters. names: of every value, node and initializer, and new ones. If
-    none are given, they are kept with the model. definitions: those of our own operators.
+    position: node → position in its graph; only the order matters. names: those that are taken, by values, nodes, initializers,
+    and `fresh`. Without a set for them they are kept with the model, for its next outline. definitions: those of our own
+    operators.
     """
 
     def __init__(self, model: ir.Model, names: set[str] | None = None) -> None:

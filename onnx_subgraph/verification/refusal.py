@@ -153,7 +153,8 @@ class Refusals:
         operator, name = found.groups()
         if not self._nodes:
             self._nodes = tuple(self.model.graph.all_nodes())
-        nodes = [node for node in self._nodes if node.op_type == operator] or self._nodes  # onnxruntime's own: any that refuses
+        # Of an operator that only onnxruntime's optimisation makes, it may be any node.
+        nodes = [node for node in self._nodes if node.op_type == operator] or self._nodes
         named = [node for node in nodes if name and node.name == name] or nodes
         relations = (relation_of(node) for node in named)
         known = next((r for r in relations if r is not None and r.fits(sizes) is None), None)

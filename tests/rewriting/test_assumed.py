@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.custom_ops import using
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import kernel_table, providers
-from onnx_subgraph.rewriting.assumed import Assumed, loadability_of
+from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.loadability import CPU, Loadability, Operand
 
 FLOAT, HALF, DOUBLE = (Operand(dtype, 3) for dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE))
@@ -39,20 +35,6 @@ def test_cuda(operator: str, domain: str, opset: int, operand: Operand, loads: b
     reason = CUDA.reason(operator, domain, opset, [operand])
     assert (reason is None) is loads
     assert loads or "CUDAExecutionProvider of onnxruntime 1." in str(reason)
-
-
-def test_all_models_share_the_answers_of_a_provider_and_libraries_have_their_own(tmp_path: Path) -> None:
-    ours, theirs = loadability_of([CPU], ["CUDAExecutionProvider"])
-    assert (type(ours), type(theirs)) == (Loadability, Assumed)
-    assert loadability_of([CPU], ["CUDAExecutionProvider"]) == [ours, theirs]
-    assert loadability_of([], [CPU]) != [ours], "what is here and what is assumed are two things"
-    library = tmp_path / "operators.so"
-    library.touch()
-    with using(library):
-        (other,) = loadability_of([CPU])
-        assert other is not ours
-        os.utime(library, (1, 1))
-        assert loadability_of([CPU]) != [other], "it was built again"
 
 
 @pytest.mark.parametrize(("activation", "loads"), [("Relu", True), ("Tanh", False), (None, False)])

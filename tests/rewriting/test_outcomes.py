@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import cycle
 from pathlib import Path
 
@@ -88,9 +89,8 @@ def test_nothing_but_the_work_changes(target: str, names: list[str], monkeypatch
 
 def _every_second() -> Admits:
     """Admits every second place that it is asked about."""
-    turns = cycle((True, False))
-    known: dict[Place, bool] = {}
-    return lambda place: known.setdefault(place, next(turns)) if place not in known else known[place]
+    admitted: defaultdict[Place, bool] = defaultdict(cycle((True, False)).__next__)
+    return admitted.__getitem__
 
 
 def test_a_later_attempt_writes_no_replacement_again(tried: list[str]) -> None:

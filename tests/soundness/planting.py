@@ -28,7 +28,8 @@ from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.spelling import STORAGES, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.einsum import write_as_products
-from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.loadability import CPU
+from onnx_subgraph.rewriting.shared_loadability import loadability_of
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 from tests.soundness import einsums, judge
 from tests.soundness.growth import DOMAIN, Growth, Scope, Value, renamed
@@ -84,11 +85,6 @@ def wrong() -> tuple[Pattern, ...]:
 @cache
 def _spellings(identifier: str) -> tuple[Spelling, ...]:
     return tuple(spellings(misleading().get(identifier)))
-
-
-@cache
-def _loadability() -> Loadability:
-    return Loadability("CPUExecutionProvider")
 
 
 def draw_seed(random: Random, opset: int, target: str, *, alive: bool, patterns: Sequence[Pattern] | None = None) -> Seed | None:
@@ -167,7 +163,7 @@ def fuses(seed: Seed, target: str) -> bool:
     constants = Constants(model)
     write_as_products(model)
     found = find(model, [misleading().get(seed.pattern)], constants=constants)
-    return bool(apply(model, found.matches, target=target, loadability=[_loadability()], constants=constants)[0])
+    return bool(apply(model, found.matches, target=target, loadability=loadability_of([CPU]), constants=constants)[0])
 
 
 def plant(growth: Growth, seed: Seed, place: str) -> Planted:
