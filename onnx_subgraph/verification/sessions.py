@@ -37,6 +37,9 @@ _RAN = "_kernel_time"
 """The suffix of a node's name in onnxruntime's profile for an execution of it."""
 LONGEST_RUN = 600.0
 """The time limit of a run in seconds: a loop in a model may be endless, and the user can't interrupt a run."""
+AFTER_LIMIT = 0.1
+"""Seconds from the end of the time limit to the end of a run. The limit's exception comes first: after one that the run raises, it
+would interrupt the cleanup."""
 
 _WHEELS: Mapping[str, str] = {
     "CUDAExecutionProvider": "onnxruntime-gpu",
@@ -258,7 +261,7 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
     """The outputs for these feeds (input name → array, or a list of arrays for a sequence)."""
     options = onnxruntime().RunOptions()
     options.log_severity_level = 4
-    with after(min(LONGEST_RUN, remaining()), partial(setattr, options, "terminate", True)) as alarm:
+    with after(min(LONGEST_RUN, remaining() + AFTER_LIMIT), partial(setattr, options, "terminate", True)) as alarm:
         try:
             return dict(zip(session.outputs, runner(session)(feeds, options), strict=True))
         except Exception as error:  # as above
