@@ -38,8 +38,10 @@ _RAN = "_kernel_time"
 LONGEST_RUN = 600.0
 """The time limit of a run in seconds: a loop in a model may be endless, and the user can't interrupt a run."""
 AFTER_LIMIT = 0.1
-"""Seconds from the end of the time limit to the end of a run. The limit's exception comes first: after one that the run raises, it
-would interrupt the cleanup."""
+"""Seconds from the end of the time limit to the end of a run. The limit's exception must come before one that the run raises.
+
+It would interrupt the cleanup otherwise.
+"""
 
 _WHEELS: Mapping[str, str] = {
     "CUDAExecutionProvider": "onnxruntime-gpu",
