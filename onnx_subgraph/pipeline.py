@@ -104,8 +104,8 @@ def _fuse(
         notes[attempt.fused.opset] = "raised to it, the model is not equivalent to the original"
     fused = settled.fused
     verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
-    for rewrite in fused.held:  # they were wrong only at another opset
-        undone.pop(rewrite.place, None)
+    held = {rewrite.place for rewrite in fused.held}
+    undone = {place: one for place, one in undone.items() if one.instead or place not in held}  # others: at another opset only
     marked, verdict = _marked(fused.model, options.marks, as_it_was, verdict, reference, clock)
     unchanged = not (fused.is_changed or prepared) and fused.opset == opset_before
     if not unchanged:
@@ -203,7 +203,7 @@ def _rewriter(library: Library, options: Options, clock: Clock) -> Rewriter:
         loadability_of(options.providers, options.assumed),
         clock.stage,
         options.excerpts,
-        costs.measured() if options.prefer == "speed" and options.target in ("onnxruntime", "native") else costs.Costs({}),
+        costs.measured(refuses=options.prefer == "speed") if options.target in ("onnxruntime", "native") else costs.NONE,
         options.thorough,
         options.thorough and bool(options.only),
         recording=options.verify,

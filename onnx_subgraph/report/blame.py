@@ -31,9 +31,13 @@ def alike(undone: Iterable[Undone]) -> list[list[Undone]]:
 
 
 def reason(undone: Undone) -> str:
-    """How the rewrite was wrong, or that nothing shows it to be right; for a user's lowering, with its file."""
-    how = _reason(undone)
-    return f"as in {undone.rewrite.lowering}, {how}" if undone.rewrite.lowering else how
+    """How the rewrite was wrong, or that nothing shows it to be right; for a user's lowering, with its file.
+
+    Where another replacement is kept, also which operators they were.
+    """
+    rewrite, how = undone.rewrite, _reason(undone)
+    how = f"as in {rewrite.lowering}, {how}" if rewrite.lowering else f"as {rewrite.op}, {how}" if undone.instead else how
+    return f"{how}; it is replaced by {undone.instead} instead" if undone.instead else how
 
 
 def _reason(undone: Undone) -> str:

@@ -244,6 +244,7 @@ def _undone(undone: Undone) -> Object:
         "output": undone.output,
         **{name: _number(getattr(undone, name)) for name in ("error", "bound", "original")},
         "problem": undone.problem,
+        "instead": undone.instead,
     }
 
 

@@ -9,7 +9,7 @@ also reported as skipped.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -32,7 +32,8 @@ from onnx_subgraph.rewriting.read_values import equal_values, repeating_values, 
 from onnx_subgraph.rewriting.replacement import Site
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 
-Admits = Callable[[Place], bool]
+Barred = Callable[[Place], Collection[str] | None]
+"""The main operators that may not replace a match at a place; None where nothing may."""
 Record = Callable[[Cutting], None]
 
 
@@ -44,7 +45,7 @@ def apply(
     loadability: Sequence[Loadability],
     constants: Constants,
     excerpts: bool = False,
-    admits: Admits = lambda _: True,
+    barred: Barred = lambda place: (),
     record: Record | None = None,
     costs: Costs | None = None,
     outcomes: Outcomes | None = None,
@@ -53,7 +54,7 @@ def apply(
 
     target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result.
     constants: the constants of `model`. excerpts: whether each rewrite records excerpts of what it removed and added.
-    admits: whether a place may be changed. record: is called with the cutting of each rewrite.
+    barred: what may not be replaced. record: is called with the cutting of each rewrite.
     costs: what replacements cost on these providers; None replaces regardless of cost. outcomes: those of earlier calls for this
     model with the same target, loadability and costs. Never raises for a valid match: a match that can't be replaced leaves the
     graph unchanged and gives a `Skip` with the reason.
@@ -69,15 +70,16 @@ def apply(
         current = _current(match, renewed)
         if current is None and not match.part and not is_built_in(match.pattern.file):
             skips += _taken(match, taken_by)
-        if current is None or not admits(place_of(current, outline)):
+        wrong = None if current is None else barred(place_of(current, outline))
+        if current is None or wrong is None:
             continue
         moved = _without_duplicates(current, outline)
-        planned = plan(current, target, site)
+        planned = plan(current, target, site, wrong)
         if isinstance(planned, Skip):
             for user, index, value in moved:
                 user.replace_input_with(index, value)
             place = (match.pattern.id, frozenset(match.nodes))  # commuted operands can give several matches of the same nodes
-            skips += () if match.part or place in refused else (planned,)
+            skips += () if match.part or place in refused or planned.was_wrong else (planned,)
             refused.add(place)
         else:
             skips += planned.remarks

@@ -215,8 +215,8 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
     """Refuse a replacement that was measured slower, and one without a reason to expect that it is faster.
 
     A fused operator is a reason. So is saving nodes; but if a copy is added too, the replacement must be faster wherever it was
-    measured. A replacement that saves no node must be measured faster. With an empty table of measurements, a replacement also
-    passes if it shares no operator with the match. A refusal says how to get an empty table only if that would allow it.
+    measured. A replacement that saves no node must be measured faster. If costs do not refuse, a replacement also passes if it
+    shares no operator with the match. A refusal says how to get that only if it would allow the replacement.
     An operator that would be inlined passes: the graph that was measured has far fewer nodes than its definition.
     """
     if _is_inlined(match, fragment.opset_imports.get("", 1), loadability):
@@ -227,25 +227,27 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
     saves = len(computing) < len(match.nodes)
     moves = copying_nodes(computing) > copying_nodes(match.nodes)
     passes = fuses or (saves and not moves)
-    with_an_empty_table = passes or had.isdisjoint(n.op_identifier() for n in computing)
-    change = _PREFER if costs and with_an_empty_table else ""
+    at_any_cost = passes or had.isdisjoint(n.op_identifier() for n in computing)
+    change = _PREFER if costs.refuses and at_any_cost else ""
     found = _check_slower(match, fragment, costs, loadability, change)
-    if not costs and with_an_empty_table:
+    if not costs.refuses and at_any_cost:
         return
     unproved = next((p for p, c in found.items() if (not saves if c is None else not c.is_faster)), None)
     if not passes and unproved is not None:
         why = "it adds a copy" if saves else "it saves no node"
-        measured = f", and no measurement shows it to be faster on {unproved}" if costs else ""
+        measured = f", and no measurement shows it to be faster on {unproved}" if costs.refuses else ""
         raise Refused(f"{why}{measured}", change=change)
 
 
 def _check_slower(
     match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability], change: str = _PREFER
 ) -> Mapping[str, Cost | None]:
-    """The cost on each provider. Refuses a replacement that was measured slower on one of them.
+    """The cost on each provider, None where it does not matter. Refuses a replacement that was measured slower on one of them.
 
     change: what would allow it.
     """
+    if not costs.refuses:
+        return dict.fromkeys(p.provider for p in loadability)
     found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
     for provider, cost in found.items():
         if cost is not None and cost.is_slower:

@@ -12,24 +12,19 @@ from itertools import compress
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.attributes import SINGLE
 from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.model.surgery import INITIALIZERS_ALONE, detached, remove_all
-from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.assembled import assembled
-from onnx_subgraph.rewriting.costs import is_fused
 from onnx_subgraph.rewriting.function import ir_version
 from onnx_subgraph.rewriting.known import SMALL_BYTES
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
-
-_REARRANGING = REARRANGING | {"Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"}
 
 Replaced = Mapping[ir.Value, ir.Value]
 """Value of the graph → the value that replaces it."""
@@ -44,7 +39,7 @@ def commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) -
     placed, replaced = _place_constants(planned, outline)
     identities, replaced = _identities_for_outputs(planned, replaced)
     nodes = [*placed, *fragment.nodes, *identities]
-    head = _head(planned, fragment.nodes)
+    head = planned.head
     _describe(planned, nodes, outline)
     for stand_in, value in fragment.read.items():
         stand_in.replace_all_uses_with(value)
@@ -63,7 +58,7 @@ def commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) -
     remove_all(planned.removed)
     rewrite = Rewrite(
         pattern=match.pattern.id,
-        op=operator_of(head) if head else "",
+        op=planned.op,
         node=head.name or "" if head else "",
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),
@@ -232,9 +227,3 @@ def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
 def _scalars(node: ir.Node) -> tuple[tuple[str, int | float | str], ...]:
     found = sorted(node.attributes.items())
     return tuple((name, attribute.value) for name, attribute in found if not attribute.is_ref() and attribute.type in SINGLE)
-
-
-def _head(planned: Plan, nodes: Sequence[ir.Node]) -> ir.Node | None:
-    """The main node of a replacement: the last fused operator, else the last that does more than rearrange data."""
-    named = [n for n in reversed(nodes) if is_fused(n)] or [n for n in reversed(nodes) if n.op_type not in _REARRANGING]
-    return next(iter([*named, *reversed(nodes)]), None)

@@ -101,15 +101,16 @@ class Cost(NamedTuple):
 
 
 class Costs:
-    """What replacements cost. measurements: operator, with its domain → its measurements."""
+    """What replacements cost. measurements: operator, with its domain → its measurements.
 
-    def __init__(self, measurements: Mapping[str, Sequence[Measurement]]) -> None:
+    refuses: whether a replacement that was measured slower than the unfused graph is refused. If not, the measurements only
+    choose among the replacements of a match.
+    """
+
+    def __init__(self, measurements: Mapping[str, Sequence[Measurement]], *, refuses: bool = True) -> None:
+        self.refuses = refuses
         self._measurements = measurements
         self._known: dict[tuple[object, ...], Cost | None] = {}
-
-    def __bool__(self) -> bool:
-        """Whether there is any measurement."""
-        return bool(self._measurements)
 
     def of(self, provider: str, pattern: str, nodes: Sequence[ir.Node]) -> Cost | None:
         """The cost on `provider` of replacing a match of `pattern` by `nodes`; None where nothing similar was measured.
@@ -195,9 +196,13 @@ def signature_of(node: ir.Node) -> Signature:
 
 
 @cache
-def measured() -> Costs:
+def measured(*, refuses: bool = True) -> Costs:
     """The costs in the table that comes with the package."""
-    return Costs(_Table())
+    return Costs(_Table(), refuses=refuses)
+
+
+NONE = Costs({}, refuses=False)
+"""No costs: a replacement is made whatever its time, the first one of a match that passes every check."""
 
 
 class _Table(Mapping[str, Sequence[Measurement]]):

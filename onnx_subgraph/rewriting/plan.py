@@ -7,13 +7,14 @@ provider loads it; it was not measured to be slower; and the new graph has no cy
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.language.term import Block
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.origin import label
@@ -22,16 +23,17 @@ from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
 from onnx_subgraph.rewriting import checks, function
 from onnx_subgraph.rewriting.copying import copies
-from onnx_subgraph.rewriting.costs import NOISE, head, main_operator
+from onnx_subgraph.rewriting.costs import NOISE, is_fused, main_operator
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import CPU, Loadability, Operand
 from onnx_subgraph.rewriting.order import place
-from onnx_subgraph.rewriting.refused import Needless, Refused, Slower, Unfit, Unloadable
+from onnx_subgraph.rewriting.refused import Barred, Needless, Refused, Slower, Unfit, Unloadable
 from onnx_subgraph.rewriting.replacement import Choice, Site, replacement
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
 _BUG = "a bug in onnx-subgraph"
+_REARRANGING = REARRANGING | {"Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,9 +58,24 @@ class Plan:
     lowering: str = ""
     remarks: tuple[Skip, ...] = ()
 
+    @property
+    def head(self) -> ir.Node | None:
+        """The main node of the replacement: the last fused operator, else the last node that does more than rearrange data."""
+        nodes = self.fragment.nodes
+        named = [n for n in reversed(nodes) if is_fused(n)] or [n for n in reversed(nodes) if n.op_type not in _REARRANGING]
+        return next(iter([*named, *reversed(nodes)]), None)
 
-def plan(match: Match, target: str, site: Site) -> Plan | Skip:
-    """Plan the replacement of `match` for `target`, or say why it is skipped. Does not change the model."""
+    @property
+    def op(self) -> str:
+        """The main operator, with its domain; "" where the replacement has no node."""
+        return "" if self.head is None else operator_of(self.head)
+
+
+def plan(match: Match, target: str, site: Site, barred: Collection[str] = ()) -> Plan | Skip:
+    """Plan the replacement of `match` for `target`, or say why it is skipped. Does not change the model.
+
+    barred: the main operators that were wrong here.
+    """
     refusals: list[Refused] = []
     of_lowerings: dict[str, Refused] = {}
     bugs: list[Bug] = []
@@ -70,14 +87,13 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
         slower: list[Slower] = []
         for block in blocks:
             try:
-                planned.append(
-                    _plan(match, block, site, is_fallback=is_fallback, has_kernel=target == "native" and block is None)
-                )
+                has_kernel = target == "native" and block is None
+                planned.append(_plan(match, block, site, barred, is_fallback=is_fallback, has_kernel=has_kernel))
             except Refused as refused:
                 slower += [refused] if isinstance(refused, Slower) else []
                 if not isinstance(refused, Unfit):
                     refusals.append(_unless_inlined(refused, match, site.loadability) if is_fallback else refused)
-                if block is not None and block.lowering:
+                if block is not None and block.lowering and not isinstance(refused, Barred):
                     of_lowerings.setdefault(block.lowering, refused)
             except OnnxSubgraphError:
                 raise  # the user's mistake, in a selector or a pattern
@@ -103,7 +119,8 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     change = "; or ".join(dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset))))
     needless = any(isinstance(r, Needless) for r in refusals) and all(isinstance(r, Needless) or r.opset for r in refusals)
     skip = Skip(match.pattern.id, root_name(match), "; ".join(reasons), None if needless else opset, change, results)
-    return replace(skip, unloadable=any(isinstance(r, Unloadable) for r in refusals), needless=needless)
+    was_wrong = any(isinstance(r, Barred) for r in refusals)
+    return replace(skip, unloadable=any(isinstance(r, Unloadable) for r in refusals), needless=needless, was_wrong=was_wrong)
 
 
 def _raised(opset: int | None) -> str:
@@ -144,7 +161,7 @@ def _faster_later(planned: Plan, refusals: Sequence[Refused], site: Site) -> Ski
         dtype = root.dtype.name.lower()
         typical = [site.costs.typical(p.provider, refused.operator, dtype) for p in site.loadability]
         if all(t is not None and t < cost * (1 - NOISE) for t in typical):
-            why = f"replaced by {_head(planned)}; {refused.operator} would be faster, and needs opset {refused.opset}"
+            why = f"replaced by {planned.op or 'nothing'}; {refused.operator} would be faster, and needs opset {refused.opset}"
             return Skip(planned.match.pattern.id, root_name(planned.match), why, refused.opset, replaced=True)
     return None
 
@@ -156,7 +173,7 @@ def _not_taken(planned: Plan, refusals: Mapping[str, Refused]) -> list[Skip]:
         Skip(
             planned.match.pattern.id,
             root,
-            f"replaced by {_head(planned)}, and not as in {file}: {refused.reason}",
+            f"replaced by {planned.op or 'nothing'}, and not as in {file}: {refused.reason}",
             refused.opset,
             refused.change or _raised(refused.opset),
             replaced=True,
@@ -166,11 +183,6 @@ def _not_taken(planned: Plan, refusals: Mapping[str, Refused]) -> list[Skip]:
         for file, refused in refusals.items()
         if file != planned.lowering
     ]
-
-
-def _head(planned: Plan) -> str:
-    node = head(planned.fragment.nodes)
-    return "nothing" if node is None else operator_of(node)
 
 
 def _unless_inlined(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
@@ -224,7 +236,7 @@ def _has_kernel(match: Match) -> bool:
     return {match.roots[name].dtype for name in function.provided_names(match)} <= types
 
 
-def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, has_kernel: bool) -> Plan:
+def _plan(match: Match, block: Block | None, site: Site, barred: Collection[str], *, is_fallback: bool, has_kernel: bool) -> Plan:
     graph = graph_of(match.graph)
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness(site.outline, graph, match.nodes)
@@ -247,7 +259,10 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
     removed = (*match.nodes, *after.dead(replaced))
     first, moved = place(match.nodes, graph, fragment, replaced, removed, redirected, site.outline)
     lowering = "" if block is None else block.lowering
-    return Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved, lowering)
+    made = Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved, lowering)
+    if made.op in barred:
+        raise Barred(f"{made.op} is wrong here")
+    return made
 
 
 def _staying(match: Match) -> list[ir.Value]:

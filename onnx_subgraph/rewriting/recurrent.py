@@ -23,7 +23,7 @@ from onnx_subgraph.model.nested import reads, within
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
 from onnx_subgraph.model.surgery import remove, replace
 from onnx_subgraph.regions.ground import PATTERN
-from onnx_subgraph.rewriting.apply import Admits, Record
+from onnx_subgraph.rewriting.apply import Barred, Record
 from onnx_subgraph.rewriting.cells import NEVER_EMPTY, Cell, cell_of
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
@@ -60,12 +60,12 @@ class Recurrent:
 def make_recurrent(
     model: ir.Model,
     loadability: Sequence[Loadability] = (),
-    admits: Admits = lambda _: True,
+    barred: Barred = lambda place: (),
     record: Record | None = None,
 ) -> tuple[Recurrent, ...]:
     """Replace the Loops that are recurrent operators, if all providers load those. Returns the replaced Loops.
 
-    Changes `model`, whose shapes must be inferred. admits: whether a place may be changed. record: is called with each cutting.
+    Changes `model`, whose shapes must be inferred. barred: what may not be replaced. record: is called with each cutting.
     """
     constants = Constants(model)
     opset = model.opset_imports.get("", 0)
@@ -78,7 +78,8 @@ def make_recurrent(
         loop = None if node.graph in gone else _Loop.read(node, constants, opset)
         if outline is None or loop is None or any(loop.is_refused_by(provider, opset) for provider in loadability):
             continue
-        if admits(loop.place(outline)):
+        wrong = barred(loop.place(outline))
+        if wrong is not None and loop.cell.operator not in wrong:
             gone.update(within(loop.body))
             found.append(loop.replaced(outline, constants, opset, record))
     return tuple(found)

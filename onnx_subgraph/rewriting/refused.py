@@ -25,6 +25,10 @@ class Absent(Refused):
     """A value that the replacement needs is absent in this match."""
 
 
+class Barred(Refused):
+    """The replacement was made before, and was wrong."""
+
+
 class Unfit(Refused):
     """The replacement is for matches with other arguments."""
 

@@ -88,6 +88,7 @@ class Skip:
     winners: the patterns that took its nodes.
     replaced: whether the match was replaced in another way than the one that this skip is about. lowering: the file of that one.
     unloadable: whether a provider does not load a replacement. needless: whether the providers run what is matched as it is.
+    was_wrong: whether a replacement was made before and was wrong.
     """
 
     pattern: str
@@ -102,6 +103,7 @@ class Skip:
     lowering: str = ""
     unloadable: bool = False
     needless: bool = False
+    was_wrong: bool = False
 
 
 def taken(pattern: str, node: str, winners: Iterable[str]) -> Skip:

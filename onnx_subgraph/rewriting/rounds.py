@@ -20,7 +20,7 @@ from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.model.simplify import NOTHING, Simplified, compute_read_rows, join_parts, simplify
 from onnx_subgraph.regions.ground import PATTERN
-from onnx_subgraph.rewriting.apply import Admits, Record, apply
+from onnx_subgraph.rewriting.apply import Barred, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting
@@ -30,7 +30,7 @@ from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
 from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
 
 if TYPE_CHECKING:  # few models have a Loop
@@ -118,14 +118,14 @@ class Rewriter:
     outcomes: Outcomes = field(default_factory=Outcomes)
 
     @uncollected()
-    def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
-        """Return `base` rewritten; `base` itself is unchanged. admits: whether a place may be changed.
+    def __call__(self, base: ir.Model, barred: Barred = lambda place: ()) -> Fused:
+        """Return `base` rewritten; `base` itself is unchanged. barred: what may not be replaced.
 
         The user's patterns are tried first alone, then together with the built-in ones; those that are late come last.
         """
         model = copied(base)
         cuttings: list[Cutting] = []
-        run = _Run(self, model, admits or _everywhere, cuttings.append if self.recording else None)
+        run = _Run(self, model, barred, cuttings.append if self.recording else None)
         recurrent = run.recurrent()
         own = [p for p in self.patterns if not is_built_in(p.file)]
         skips: list[Skip] = []
@@ -169,12 +169,12 @@ class Rewriter:
 class _Run:
     """A model that is being rewritten, and what was done to it so far. Every method but `stops_early` changes the model.
 
-    admits: whether a place may be changed. record: takes the cutting of each rewrite.
+    barred: what may not be replaced. record: takes the cutting of each rewrite.
     """
 
     settings: Rewriter
     model: ir.Model
-    admits: Admits
+    barred: Barred
     record: Record | None
     rewrites: list[Rewrite] = field(default_factory=list)
     simplified: Simplified = NOTHING
@@ -192,7 +192,7 @@ class _Run:
                 return ()
             from onnx_subgraph.rewriting.recurrent import make_recurrent
 
-            recurrent = make_recurrent(self.model, self.settings.loadability, self.admits, self.record)
+            recurrent = make_recurrent(self.model, self.settings.loadability, self.barred, self.record)
             if recurrent:
                 infer_shapes(self.model)
         return recurrent
@@ -246,7 +246,7 @@ class _Run:
                     constants=constants,
                     costs=settings.costs,
                     excerpts=settings.excerpts,
-                    admits=self.admits,
+                    barred=self.barred,
                     record=self.record,
                     outcomes=settings.outcomes,
                 )
@@ -280,7 +280,3 @@ class _Run:
 def _waits(skip: Skip) -> bool:
     """Whether a skip is told even if later rounds do not find its match again."""
     return skip.opset is not None or skip.bug is not None or bool(skip.winners) or skip.replaced
-
-
-def _everywhere(place: Place) -> bool:
-    return True

@@ -3,6 +3,9 @@
 Each rewrite is first checked separately against float64 (`site`). If the models differ although no rewrite is wrong separately,
 bisection over the rewrites finds the culprits, with log2(n) verifications of whole models each. A rewrite that can't be checked
 separately is kept only if the model's outputs would show an error there; that is tested by planting one (`planting`).
+
+A match may have several replacements. If one is wrong, one by another operator is tried: onnxruntime's Attention and
+MultiHeadAttention differ where a mask hides a whole row.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from onnx_subgraph.rewriting.apply import Admits
+from onnx_subgraph.rewriting.apply import Barred
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.coverage import left_to_outputs, resting_on, unshown
@@ -20,6 +23,8 @@ from onnx_subgraph.verification.verdict import Verdict
 
 MOST_ROUNDS = 8
 """The most rounds of checks. After an undo another pattern may match in the same place, and be wrong too."""
+MOST_TRIED = 2
+"""The most operators that are tried at one place."""
 MOST_BISECTED = 8
 """The most rewrites found by bisection in a round. After that, all rewrites of the same patterns are undone."""
 
@@ -34,8 +39,8 @@ class Rewritten(Protocol):
 
 
 Fused = TypeVar("Fused", bound=Rewritten)
-Make = Callable[[Admits], Fused]
-"""Rewrites the model again, only where allowed."""
+Make = Callable[[Barred], Fused]
+"""Rewrites the model again, without what may not be replaced."""
 Check = Callable[[Fused, bool], Sequence[SiteCheck]]
 """Checks each rewrite separately. The flag asks for a thorough check, because the model is known to differ."""
 
@@ -54,6 +59,7 @@ class Undone:
     original: the error before the rewrite; None where unknown. problem: another defect, or "".
     site: where `found` is "model", the rewrite's accuracy in the separate check, if known.
     overflows: the number of elements where the original overflows and the fused model does not, if nothing else is wrong.
+    instead: the main operator of another replacement of the same match, which is kept; "" where there is none.
     """
 
     rewrite: Rewrite
@@ -66,6 +72,7 @@ class Undone:
     problem: str = ""
     site: Accuracy | None = None
     overflows: int = 0
+    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +97,17 @@ def settle(
 
     fused: the model with all rewrites, whose verdict is `found`.
     """
-    undone: dict[Place, Undone] = {}
+    undone: dict[Place, list[Undone]] = {}
     checks: tuple[SiteCheck, ...] = ()
 
-    def may_stay(place: Place) -> bool:
-        return place not in undone
+    def barred(place: Place) -> Collection[str] | None:
+        ones = undone.get(place, ())
+        is_closed = len(ones) >= MOST_TRIED or any(one.found == "nowhere" for one in ones)
+        return None if is_closed else {one.rewrite.op for one in ones}
+
+    def only(places: Collection[Place]) -> Verdict:
+        left = frozenset(places)
+        return verdict(make(lambda place: barred(place) if place in left else None))
 
     for _ in range(MOST_ROUNDS):
         if not fused.held or (found.verdict == "not-run" and not found.blind):
@@ -102,18 +115,20 @@ def settle(
         checks = tuple(check(fused, found.verdict == "different"))
         guilty = [_at_site(one) for one in worst(checks) if one.wrong]
         if not guilty and found.verdict == "different":
-            guilty = _bisected(fused, found, make, verdict, {c.rewrite.place: c.accuracy for c in worst(checks)})
+            guilty = _bisected(fused, found, only, {c.rewrite.place: c.accuracy for c in worst(checks)})
         elif not guilty:
             hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(plant(fused, one.rewrite))]
             guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
         if not guilty:
             break
-        undone.update((one.rewrite.place, one) for one in guilty)
-        fused = make(may_stay)
+        for one in guilty:
+            undone.setdefault(one.rewrite.place, []).append(one)
+        fused = make(barred)
         found = verdict(fused)
-    left = {rewrite.place for rewrite in fused.held}
+    left = {rewrite.place: rewrite.op for rewrite in fused.held}
     sites = tuple(c for c in checks if c.rewrite.place in left)
-    return Settled(fused, resting_on(found, fused.held, sites), tuple(undone.values()), sites)
+    wrong = tuple(replace(one, instead=left.get(place, "")) for place, (one, *_) in undone.items())
+    return Settled(fused, resting_on(found, fused.held, sites), wrong, sites)
 
 
 def _at_site(check: SiteCheck) -> Undone:
@@ -139,18 +154,9 @@ def _misses(verdict: Verdict | None) -> bool:
 
 
 def _bisected(
-    fused: Fused,
-    found: Verdict,
-    make: Make[Fused],
-    verdict: Callable[[Fused], Verdict],
-    sites: Mapping[Place, Accuracy | None],
+    fused: Rewritten, found: Verdict, test: Callable[[Collection[Place]], Verdict], sites: Mapping[Place, Accuracy | None]
 ) -> list[Undone]:
     by_place = {rewrite.place: rewrite for rewrite in fused.held}
-
-    def test(places: Collection[Place]) -> Verdict:
-        allowed = frozenset(places)
-        return verdict(make(allowed.__contains__))
-
     guilty = bisect(tuple(by_place), found, test)
     return [_in_model(by_place[place], seen, sites.get(place)) for place, seen in guilty.items()]
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph import Options, fuse
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.language.term import Apply, walk
 from onnx_subgraph.rewriting import costs
-from onnx_subgraph.rewriting.costs import Costs, Measurement, Signature
+from onnx_subgraph.rewriting.costs import NONE, Costs, Measurement, Signature
 from tests.rewriting.stage import CPU, pattern, rewritten
 
 GELU = "com.microsoft.Gelu"
+SAMPLES = Path(__file__).parents[2] / "sample_models"
 
 
 def measurement(
@@ -31,11 +34,11 @@ def measurement(
     return Measurement(CPU, pattern, signature, 1, ratio, other, max(ratio, other) if least is None else least)
 
 
-def costs_of(measurements: Iterable[Measurement]) -> Costs:
+def costs_of(measurements: Iterable[Measurement], *, refuses: bool = True) -> Costs:
     found: dict[str, list[Measurement]] = {}
     for one in measurements:
         found.setdefault(one.signature.operator, []).append(one)
-    return Costs(found)
+    return Costs(found, refuses=refuses)
 
 
 def node(
@@ -147,23 +150,49 @@ def test_a_replacement_faster_at_one_size_only_is_not_faster() -> None:
 
 def test_without_a_table_everything_is_fused() -> None:
     assert rewritten(MODEL, FUSE).operators == [GELU]
-    assert rewritten(MODEL, FUSE, costs=Costs({})).operators == [GELU]
+    assert rewritten(MODEL, FUSE, costs=NONE).operators == [GELU]
 
 
 def test_a_replacement_that_saves_no_node_has_to_be_faster() -> None:
     faster = costs_of([measurement(0.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
     assert rewritten(MODEL, RESPELL, costs=faster).operators == ["Relu", "Sum"]
-    assert rewritten(MODEL, RESPELL, costs=Costs({})).operators == ["Relu", "Add"]
+    assert rewritten(MODEL, RESPELL, costs=NONE).operators == ["Relu", "Add"]
 
 
 def test_all_fusions_are_proposed_only_where_that_would_make_this_one() -> None:
-    """`--prefer fusion` is an empty table."""
     slower = costs_of([measurement(1.5, (4, 8)), measurement(1.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
     assert [skip.change for skip in rewritten(MODEL, FUSE, costs=slower).skips] == ["ask for it all the same: --prefer fusion"]
-    for table in (slower, costs_of([measurement(0.5, (4, 8))]), Costs({})):
+    for table in (slower, costs_of([measurement(0.5, (4, 8))]), NONE):
         (skip,) = rewritten(MODEL, RESPELL, costs=table).skips
         assert skip.change == ""
     assert skip.reason == "it saves no node", "measurements were not asked"
+
+
+EITHER = pattern(
+    "y = Relu(x) + x",
+    example='{x: "float32[2, 8]"}',
+    id_="either",
+    onnxruntime="y = com.microsoft.Gelu(x)",
+    standard="y = Sigmoid(x)",
+)
+
+
+@pytest.mark.parametrize(("gelu", "operators"), [(1.5, ["Sigmoid"]), (1.2, [GELU])])
+def test_costs_that_do_not_refuse_still_choose(gelu: float, operators: list[str]) -> None:
+    """`--prefer fusion` makes every fusion, and of the ways to make one that with the least time."""
+    measured = [measurement(gelu, (4, 8)), measurement(1.3, (4, 8), operator="Sigmoid", pattern="either")]
+    assert rewritten(MODEL, EITHER, costs=costs_of(measured)).operators == ["Relu", "Add"]
+    assert rewritten(MODEL, EITHER, costs=costs_of(measured, refuses=False)).operators == operators
+    assert rewritten(MODEL, EITHER, costs=costs_of(measured[:1], refuses=False)).operators == [GELU], "the other is not measured"
+
+
+def test_no_fewer_nodes_are_fused_if_fusion_is_preferred() -> None:
+    """A Llama had more nodes with `--prefer fusion` than by default, because MultiHeadAttention came before Attention."""
+    found = [
+        fuse(SAMPLES / "llama_dynamo.onnx", None, load_patterns(), Options(prefer=prefer, verify=False, dry_run=True))
+        for prefer in ("speed", "fusion")
+    ]
+    assert found[1].nodes_after <= found[0].nodes_after and not found[1].operators_after["com.microsoft.MultiHeadAttention"]
 
 
 PACK = pattern(
@@ -186,7 +215,7 @@ def test_a_replacement_that_adds_a_copy_has_to_be_measured_faster(measured: floa
     assert stage.operators == operators
     if "Split" not in operators:
         assert stage.reason == f"it adds a copy, and no measurement shows it to be faster on {CPU}"
-    assert rewritten(PROJECTED, PACK, costs=Costs({})).operators == ["MatMul", "Split"]
+    assert rewritten(PROJECTED, PACK, costs=NONE).operators == ["MatMul", "Split"]
 
 
 def test_a_replacement_has_to_be_faster_than_the_unfused_graph_too() -> None:

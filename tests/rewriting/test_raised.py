@@ -161,13 +161,21 @@ FLAT = " ".join(
 
 
 @pytest.mark.parametrize(
-    ("target", "heads", "transposes"),
-    [("onnxruntime", BY_HEADS, 2), ("onnxruntime", FLAT, 1), ("standard", BY_HEADS, 0), ("standard", FLAT, 1)],
-    ids=["onnxruntime-by-heads", "onnxruntime-flat", "standard-by-heads", "standard-flat"],
+    ("target", "opset", "heads", "transposes"),
+    [
+        ("onnxruntime", 22, BY_HEADS, 2),
+        ("onnxruntime", 22, FLAT, 1),
+        ("onnxruntime", 23, BY_HEADS, 0),
+        ("onnxruntime", 23, FLAT, 1),
+        ("standard", 23, BY_HEADS, 0),
+        ("standard", 23, FLAT, 1),
+    ],
 )
-def test_the_layout_with_the_fewest_transposes_is_chosen(target: str, heads: str, transposes: int, tmp_path: Path) -> None:
-    """Attention takes keys of rank three or four, so they are not transposed in either form."""
-    text = FORMS.replace("HEADS", heads)
+def test_the_layout_with_the_fewest_transposes_is_chosen(
+    target: str, opset: int, heads: str, transposes: int, tmp_path: Path
+) -> None:
+    """MultiHeadAttention and Attention take keys of rank three or four, so they are not transposed in either form."""
+    text = FORMS.replace("HEADS", heads).replace('"" : 23', f'"" : {opset}')
     text = text if heads is FLAT else text.replace("float[2, 6, 32]", "float[2, 4, 6, 8]")
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     options = Options(target=target, only=("multi-head-attention",), opset="keep", prefer="fusion")

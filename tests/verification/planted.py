@@ -36,6 +36,18 @@ replace:
   onnxruntime: y = com.microsoft.FastGelu(x)
 example: {x: "float32[2, 8]"}
 """
+TWICE = """
+id: forgetful-twice
+summary: A normalization that forgets its own epsilon, and then one that has `{epsilon}`
+match: |
+  d = x - ReduceMean(x, axes=[-1])
+  y = d / Sqrt(ReduceMean(d ** 2, axes=[-1]) + eps) * scale
+let: own = {epsilon}
+replace:
+  onnxruntime: y = SimplifiedLayerNormalization(x - ReduceMean(x, axes=[-1]), scale, axis=-1, epsilon=1e-5)
+  standard: y = LayerNormalization(x, scale, axis=-1, epsilon=own)
+example: {{x: "float32[2, 3, 8]", scale: "float32[8]", eps: 1e-5}}
+"""
 SOFTPLUS = """
 id: steady-softplus
 summary: A Softplus that is right where its own definition overflows

@@ -12,12 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
+from onnx_subgraph.report.blame import sentences
+from onnx_subgraph.rewriting.apply import Barred
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.blame import MOST_BISECTED, bisect, settle
+from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Run, Verdict
 from onnx_subgraph.verification.verify import verify
 from tests.verification.models import write
-from tests.verification.planted import BRANCH, GELU, LATE, LINEAR, NORM, layers, patterns
+from tests.verification.planted import BRANCH, GELU, LATE, LINEAR, NORM, TWICE, layers, patterns
 
 ONCE = Run("CPUExecutionProvider", False, {}, 0, "y", 1.0, 0.1, (0,))
 DIFFERENT, EQUAL = Verdict("different", runs=(ONCE,)), Verdict("equivalent")
@@ -87,6 +91,57 @@ def test_a_right_pattern_replaces_a_wrong_one(tmp_path: Path) -> None:
     assert result.verdict.verdict == "equivalent"
 
 
+def test_where_a_replacement_is_wrong_the_next_one_is_tried(tmp_path: Path) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-5, 1e-2, 1e-5])
+    result = fused(model, "forgetful-twice", packs=(patterns(tmp_path, TWICE.format(epsilon="eps")),))
+    first, second = "SimplifiedLayerNormalization", "LayerNormalization"
+    assert [(one.rewrite.root, one.rewrite.op, one.instead) for one in result.undone] == [("g1", first, second)]
+    assert sorted((r.root, r.op) for r in result.rewrites) == [("g0", first), ("g1", second), ("g2", first)]
+    (sentence,) = sentences(result.undone)
+    assert sentence.startswith("forgetful-twice at g1 is undone: as SimplifiedLayerNormalization, its result g1 is ")
+    assert sentence.endswith("; it is replaced by LayerNormalization instead")
+    assert result.output is not None and verify(model, result.output).verdict == "equivalent"
+    strictly = fused(model, "forgetful-twice", packs=(tmp_path / "pack",), strict=True)
+    assert [one.instead for one in strictly.undone] == ["LayerNormalization"] and strictly.output is None
+
+
+def test_where_both_replacements_are_wrong_nothing_is_replaced(tmp_path: Path) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-5, 1e-2])
+    result = fused(model, "forgetful-twice", packs=(patterns(tmp_path, TWICE.format(epsilon="eps * 3")),))
+    assert [(one.rewrite.root, one.instead) for one in result.undone] == [("g1", "")]
+    assert [r.root for r in result.rewrites] == ["g0"]
+    assert not [skip for skip in result.skipped if skip.node == "g1"], "what is undone is told once"
+
+
+@given(st.lists(st.sets(st.integers(0, 3)), min_size=1, max_size=6), st.booleans())
+def test_each_place_keeps_the_first_of_its_two_first_operators_that_is_right(right: list[set[int]], alone: bool) -> None:
+    """right: the operators (numbers) that are right at each place. alone: whether each is wrong by itself, too."""
+
+    def make(barred: Barred) -> Made:
+        bars = {place: barred(place) for place in places(len(right))}
+        first = {place: next(op for op in "0123" if op not in wrong) for place, wrong in bars.items() if wrong is not None}
+        return Made(tuple(Rewrite("p", op, "", (), 1, place=place) for place, op in first.items()))
+
+    def wrong(made: Made) -> list[Rewrite]:
+        return [one for one in made.held if int(one.op) not in right[int(one.place.results[0][1:])]]
+
+    def verdict(made: Made) -> Verdict:
+        return DIFFERENT if wrong(made) else EQUAL
+
+    def check(made: Made, thorough: bool) -> list[SiteCheck]:
+        bad = Accuracy(1.0, 0.0, 0.1)
+        return [SiteCheck(one, "CPUExecutionProvider", "r", bad) for one in wrong(made)] if alone else []
+
+    first = make(lambda place: ())
+    settled = settle(first, verdict(first), make, verdict, check, lambda made, rewrite: DIFFERENT)
+    kept = {one.place: int(one.op) for one in settled.fused.held}
+    assert [kept.get(place) for place in places(len(right))] == [min(r & {0, 1}, default=None) for r in right]
+    assert settled.verdict.verdict == "equivalent"
+    assert {(one.rewrite.place, one.instead) for one in settled.undone} == {
+        (place, str(kept.get(place, ""))) for place, numbers in zip(places(len(right)), right, strict=True) if 0 not in numbers
+    }
+
+
 def test_a_wrong_site_in_a_body_is_found_on_random_values(tmp_path: Path) -> None:
     model = write(tmp_path / "m.onnx", BRANCH)
     result = fused(model, "sloppy-gelu", packs=(patterns(tmp_path, GELU),))
@@ -131,7 +186,7 @@ def test_a_model_that_stays_different_whatever_is_undone_blames_no_rewrite() -> 
     settled = settle(
         Made(rewrites),
         DIFFERENT,
-        lambda admits: Made(()),
+        lambda barred: Made(()),
         lambda made: DIFFERENT,
         lambda made, thorough: [],
         lambda made, rewrite: DIFFERENT,
