@@ -31,6 +31,7 @@ from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_
 from onnx_subgraph.timing.turns import LONG, Ratio, ratio, take_turns
 from onnx_subgraph.values import check_not_negative
 from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
 from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.refusal import Refusals
@@ -178,7 +179,7 @@ def _bench(models: Sequence[StrPath], options: BenchOptions, tell: Progress) -> 
         tell(f"open {one.model.name} in {one.runtime}")
         one.open(setting)
     tell("look for sizes")
-    feeds, sizes = _feeds(model, first.must_run(), options)
+    feeds, sizes = _feeds(model, first.model, first.must_run(), options)
     for one in entrants:
         one.try_once(feeds)
     first.must_run()
@@ -212,7 +213,7 @@ def time_nodes(model: StrPath, options: BenchOptions) -> dict[str, float]:
         entrant.open(setting)
         if entrant.runner is None:
             raise ModelError(f"{model}: {entrant.problem.replace(str(path), str(model))}", hint=_UNPROFILED)
-        feeds, _ = _feeds(graph, entrant.runner, options)
+        feeds, _ = _feeds(graph, path, entrant.runner, options)
         found = node_times(path, setting, feeds)
     if found is None:
         raise ModelError(f"{model}: onnxruntime gives no profile of it", hint=_UNPROFILED)
@@ -247,8 +248,8 @@ def _timed(one: _Entrant, first: _Entrant, seconds: Sequence[float], of_first: S
     )
 
 
-def _feeds(model: ir.Model, runner: Runner, options: BenchOptions) -> tuple[Feeds, Mapping[str, int]]:
-    """The feeds for all runs, and their sizes. Raises UsageError where none can be made."""
+def _feeds(model: ir.Model, path: Path, runner: Runner, options: BenchOptions) -> tuple[Feeds, Mapping[str, int]]:
+    """The feeds for all runs, and their sizes. path: of the model. Raises UsageError where none can be made."""
     inputs = required_inputs(model)
     if options.inputs is not None:
         feeds = read_feeds(Path(options.inputs), model.graph.inputs)
@@ -268,11 +269,12 @@ def _feeds(model: ir.Model, runner: Runner, options: BenchOptions) -> tuple[Feed
     if runner.session is None:
         sizes = next(tried(USUAL))
         return draw_feeds(model, sizes, options.seed), sizes
+    session = guarded(runner.session, model, path, options.provider)
     if known.keys() - chosen.keys():  # usual sizes could take minutes for a run
-        small = first_that_runs(model, runner.session, islice(tried(FIRST), 1), refusals, options.seed)
+        small = first_that_runs(model, session, islice(tried(FIRST), 1), refusals, options.seed)
         if isinstance(small, Case) and small.seconds > LONG:
             return small.feeds, small.sizes
-    case = first_that_runs(model, runner.session, tried(USUAL), refusals, options.seed)
+    case = first_that_runs(model, session, tried(USUAL), refusals, options.seed)
     if isinstance(case, Failure):
         raise UsageError(case.message)
     return case.feeds, case.sizes

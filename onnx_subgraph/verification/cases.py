@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.verification.bounds import NOTHING, Array, Bound, Noise, bound
 from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, Floats, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import flatten
@@ -46,8 +47,6 @@ NOT_REGISTERED = "is not a registered function/op"
 """onnxruntime's message for an operator that neither it nor a library has."""
 LARGER = (512, 2048, 8192)
 """Lengths to try where the outputs show nothing. For example, audio shorter than a window gives silence."""
-
-
 WIDE = 64
 """The seed of a case of many magnitudes, relative to that of the case whose sizes it has."""
 
@@ -140,7 +139,8 @@ class Drawing:
         return open_model(model, home, self.provider, optimised=optimised, inferred=inferred)
 
     def _open_original(self, *, optimised: bool) -> Session | Failure:
-        return open_file(self.path, self.provider, optimised=optimised)
+        session = open_file(self.path, self.provider, optimised=optimised)
+        return session if isinstance(session, Failure) else guarded(session, self.model, self.path, self.provider)
 
     def _given(self, session: Session, given: Feeds) -> list[Case] | Failure:
         outputs, seconds = timed(session, given, alone=self._alone)

@@ -11,7 +11,8 @@ from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.pack import Pack
 from onnx_subgraph.model.declared_shapes import shaped_like
 from onnx_subgraph.paths import StrPath
-from onnx_subgraph.verification.sessions import first_lines, onnxruntime
+from onnx_subgraph.verification.messages import first_lines
+from onnx_subgraph.verification.sessions import onnxruntime
 
 
 @contextmanager

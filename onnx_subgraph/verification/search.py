@@ -18,6 +18,8 @@ SECONDS = 60.0
 """The time limit of a search."""
 MOST_TRIALS = 120
 """The most sets of sizes that are tried."""
+LONGER = (32, 128, 512, 2048, 8192)
+"""Lengths that are tried last: short inputs may be shorter than a window of audio, or than what convolutions leave out."""
 MOST_ELEMENTS = 1 << 20
 """The most elements of an input with a long length."""
 
@@ -25,8 +27,8 @@ MOST_ELEMENTS = 1 << 20
 def trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likely) -> Iterator[Sizes]:
     """Sizes to try, the likeliest first.
 
-    Then come sizes from the model's constants, for one dimension and for all but the batch. shapes: input → shape, as chosen by
-    the user. Raises UsageError where one does not fit its input.
+    Then come sizes from the model's constants, for one dimension and for all but the batch, and at last longer ones. shapes:
+    input → shape, as chosen by the user. Raises UsageError where one does not fit its input.
     """
     yield from moderate(required_inputs(model), _trials(model, shapes, likely))
 
@@ -37,10 +39,12 @@ def _trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Like
     start = next(assignments(inputs, shapes, likely))
     yield from assignments(inputs, shapes, likely)
     roles, free = symbols(inputs), _free(inputs, shapes)
+    lengths = [name for name in free if roles[name] != "batch"] or free
     for size in baked(model):
-        yield {name: (size if name in free and roles[name] != "batch" else start[name]) for name in start}
+        yield start | dict.fromkeys(lengths, size)
         for name in free:
             yield start | {name: size}
+    yield from (start | dict.fromkeys(lengths, size) for size in LONGER)
 
 
 def long_trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:

@@ -11,7 +11,6 @@ import importlib
 import io
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -26,6 +25,7 @@ from onnx_subgraph.deadline import check, remaining
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.verification import exotic
+from onnx_subgraph.verification.messages import first_lines
 from onnx_subgraph.verification.verdict import PlacedNode, Placement
 from onnx_subgraph.watch import after
 
@@ -78,11 +78,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An open session. outputs: the names, in the model's order. held: objects that must outlive it."""
+    """An open session. outputs: the names, in the model's order. held: objects that must outlive it.
+
+    refuses: why the model must not be run on these feeds; None where it may be.
+    """
 
     handle: Any
     outputs: tuple[str, ...]
     held: Any = None
+    refuses: Callable[[Mapping[str, Any]], Failure | None] = lambda _: None
 
 
 @cache
@@ -261,6 +265,8 @@ def executed(session: Session) -> frozenset[str]:
 
 def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
     """The outputs for these feeds (input name → array, or a list of arrays for a sequence)."""
+    if (refused := session.refuses(feeds)) is not None:
+        return refused
     options = onnxruntime().RunOptions()
     options.log_severity_level = 4
     with after(min(LONGEST_RUN, remaining() + AFTER_LIMIT), partial(setattr, options, "terminate", True)) as alarm:
@@ -276,25 +282,3 @@ def runner(session: Session) -> Callable[[Mapping[str, Any], Any], Sequence[Any]
     if exotic.takes(session.handle):
         return partial(exotic.run, session.handle, onnxruntime().OrtValue)
     return lambda feeds, options: list(session.handle.run(None, dict(feeds), options))
-
-
-_PLACE_IN_SOURCE = re.compile(
-    r"/onnxruntime_src/\S+?:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?:::<lambda\([^()]*\)>)?(?: \[with [^]]*\])? "
-    r"|\b\w+\.(?:cc|h):\d+ \w+ "
-)
-"""The line of onnxruntime's source that a message comes from, with the signature of its function."""
-
-
-def first_lines(error: Exception) -> str:
-    """The error message of onnxruntime without its prefix and the place in its source, shortened if it is long."""
-    if isinstance(error, UnicodeDecodeError):  # the message contains a name that is not UTF-8
-        text = error.object.decode(errors="backslashreplace")
-    else:
-        text = str(error).strip() or type(error).__name__
-    # "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running Add node. Name:'…' …"
-    if text.startswith("[ONNXRuntimeError]"):
-        text = text.split(" : ", 3)[-1]
-    text = _PLACE_IN_SOURCE.sub("", text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    short = " ".join(lines[:3])
-    return short if len(short) <= 600 else short[:597] + "..."
