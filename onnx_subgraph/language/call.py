@@ -13,6 +13,7 @@ from onnx_subgraph.language.term import (
     Assignment,
     Either,
     Literal,
+    Omitted,
     Operator,
     Static,
     Term,
@@ -103,14 +104,20 @@ def _check_required(call: Apply, operator: Operator, schemas: tuple[Schema, ...]
 
 def _check_optional_inputs(call: Apply, operator: Operator, schemas: tuple[Schema, ...]) -> None:
     for position, argument in enumerate(call.arguments):
-        if not is_optional(argument):
+        if not is_optional(argument) and not isinstance(argument, Omitted):
             continue
         formals = [s.inputs[min(position, len(s.inputs) - 1)] for s in schemas if position < s.max_inputs]
         if formals and not any(f.optional for f in formals):
             message = (
                 f"`{str(argument).rstrip('?')}` can't be absent: the input `{formals[0].name}` of `{operator}` is not optional"
             )
-            raise PatternError(message, span=argument.span, hint=f"leave the `?` out; {_signature(operator, schemas[0])}")
+            hint = "leave the `?` out"
+            if isinstance(argument, Omitted):
+                message, hint = (
+                    f"`None` leaves out the input `{formals[0].name}` of `{operator}`, which is not optional",
+                    "name a value",
+                )
+            raise PatternError(message, span=argument.span, hint=f"{hint}; {_signature(operator, schemas[0])}")
 
 
 def _check_arity(call: Apply, operator: Operator, schemas: tuple[Schema, ...], outputs: int) -> None:
