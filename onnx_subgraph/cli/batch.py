@@ -134,7 +134,7 @@ def _run_processes(
     with closing(outcomes(work, tasks, jobs, tell, settled)) as results:
         for outcome in results:
             if isinstance(outcome, Lost):
-                yield Failure(f"the process that worked on it ended with code {outcome.code}; it may have run out of memory")
+                yield Failure(str(outcome))
             else:
                 yield outcome
 

@@ -12,11 +12,12 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from onnx_subgraph.cli import last_words
 from onnx_subgraph.cli.failure import DEBUG
 from onnx_subgraph.cli.options import VERBOSITY
 from onnx_subgraph.cli.streams import is_sent, naming
@@ -92,17 +93,25 @@ def quiet_libraries() -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A function that shows the current stage: as lines with `--verbose`, not at all if no terminal would show it."""
-    quiet_libraries()
-    if is_verbose():
-        name, begun = naming(), time.monotonic()
-        yield lambda stage: click.echo(f"{time.monotonic() - begun:8.2f} s  {name(stage)}", err=True)
-        return
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
+    """A function that shows the current stage: as lines with `--verbose`, not at all if no terminal would show it.
 
-    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-    with console.status("") as status:
-        yield status.update
+    If the process is ended inside, the stage is said (`last_words`).
+    """
+    quiet_libraries()
+    name, begun = naming(), time.monotonic()
+
+    def say(stage: str) -> None:
+        last_words.now(name(stage))
+        show_stage(stage)
+
+    with ExitStack() as stack:
+        show_stage: Callable[[str], None] = lambda _: None  # noqa: E731
+        if is_verbose():
+            show_stage = lambda stage: click.echo(f"{time.monotonic() - begun:8.2f} s  {name(stage)}", err=True)  # noqa: E731
+        elif sys.stderr.isatty():
+            from rich.console import Console
+
+            console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+            show_stage = stack.enter_context(console.status("")).update
+        stack.callback(last_words.now, "")
+        yield say

@@ -21,6 +21,7 @@ from multiprocessing import connection, resource_tracker
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onnx_subgraph.cli.interrupt import break_off
+from onnx_subgraph.cli.last_words import CAUSES
 from onnx_subgraph.cli.terminal import quiet_libraries
 from onnx_subgraph.deadline import abandoned
 
@@ -53,9 +54,21 @@ Settled = Callable[[int, Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The outcome of a task whose process died. code: the exit code of the process, or the negative number of a signal."""
+    """The outcome of a task whose process died. code: the exit code of the process, or the negative number of a signal.
+
+    stage: the last one that it reported.
+    """
 
     code: int | None
+    stage: str = ""
+
+    def __str__(self) -> str:
+        how = f"with code {self.code}"
+        if self.code is not None and self.code < 0:
+            with suppress(ValueError):  # not all signals have a name
+                how = f"by {signal.Signals(-self.code).name}"
+        at = f" at the stage '{self.stage}'" if self.stage else ""
+        return f"the process that worked on it was ended {how}{at}; {CAUSES}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +149,8 @@ class _Crew(Generic[T, R]):
                 self.stages[number] = message
                 continue
             del self._busy[link]
-            self.stages.pop(number, None)
-            self._settle(number, worker, message)
+            stage = self.stages.pop(number, "")
+            self._settle(number, worker, Lost(message.code, stage) if isinstance(message, Lost) else message)
 
     def _settle(self, number: int, worker: Worker[T, R], message: _Done[R] | Lost) -> None:
         if isinstance(message, _Done) and message.again:

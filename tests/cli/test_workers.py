@@ -110,7 +110,7 @@ def test_a_model_that_kills_its_process_is_reported_and_the_others_succeed(tmp_p
     several[1] = Task(gelus[1], tmp_path / "several" / gelus[1].name, (), Options(), tune=kill)
     list(run(alone, library, 1, lambda stage: None))
     found = list(run(several, library, 2, lambda stage: None))
-    assert isinstance(found[1], Failure) and "ended with code -9" in found[1].message
+    assert isinstance(found[1], Failure) and "was ended by SIGKILL" in found[1].message
     written = {task.output.name: task.output.read_bytes() for task in several if task.output.exists()}
     assert written == {task.output.name: task.output.read_bytes() for number, task in enumerate(alone) if number != 1}
 
