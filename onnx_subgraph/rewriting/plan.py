@@ -28,7 +28,7 @@ from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import CPU, Loadability, Operand
 from onnx_subgraph.rewriting.order import place
-from onnx_subgraph.rewriting.refused import Barred, Needless, Refused, Slower, Unfit, Unloadable
+from onnx_subgraph.rewriting.refused import Needless, Refused, Slower, Unfit, Unloadable, WasWrong
 from onnx_subgraph.rewriting.replacement import Choice, Site, replacement
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
@@ -93,7 +93,7 @@ def plan(match: Match, target: str, site: Site, barred: Collection[str] = ()) ->
                 slower += [refused] if isinstance(refused, Slower) else []
                 if not isinstance(refused, Unfit):
                     refusals.append(_unless_inlined(refused, match, site.loadability) if is_fallback else refused)
-                if block is not None and block.lowering and not isinstance(refused, Barred):
+                if block is not None and block.lowering and not isinstance(refused, WasWrong):
                     of_lowerings.setdefault(block.lowering, refused)
             except OnnxSubgraphError:
                 raise  # the user's mistake, in a selector or a pattern
@@ -119,7 +119,7 @@ def plan(match: Match, target: str, site: Site, barred: Collection[str] = ()) ->
     change = "; or ".join(dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset))))
     needless = any(isinstance(r, Needless) for r in refusals) and all(isinstance(r, Needless) or r.opset for r in refusals)
     skip = Skip(match.pattern.id, root_name(match), "; ".join(reasons), None if needless else opset, change, results)
-    was_wrong = any(isinstance(r, Barred) for r in refusals)
+    was_wrong = any(isinstance(r, WasWrong) for r in refusals)
     return replace(skip, unloadable=any(isinstance(r, Unloadable) for r in refusals), needless=needless, was_wrong=was_wrong)
 
 
@@ -261,7 +261,7 @@ def _plan(match: Match, block: Block | None, site: Site, barred: Collection[str]
     lowering = "" if block is None else block.lowering
     made = Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved, lowering)
     if made.op in barred:
-        raise Barred(f"{made.op} is wrong here")
+        raise WasWrong(f"{made.op} is wrong here")
     return made
 
 

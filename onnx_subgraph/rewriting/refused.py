@@ -25,7 +25,7 @@ class Absent(Refused):
     """A value that the replacement needs is absent in this match."""
 
 
-class Barred(Refused):
+class WasWrong(Refused):
     """The replacement was made before, and was wrong."""
 
 
