@@ -4,8 +4,8 @@ Each rewrite is first checked separately against float64 (`site`). If the models
 bisection over the rewrites finds the culprits, with log2(n) verifications of whole models each. A rewrite that can't be checked
 separately is kept only if the model's outputs would show an error there; that is tested by planting one (`planting`).
 
-A match may have several replacements. If one is wrong, one by another operator is tried: onnxruntime's Attention and
-MultiHeadAttention differ where a mask hides a whole row.
+A match may have several replacements. If one is wrong, or nothing shows that it is right, one by another operator is tried:
+onnxruntime's Attention and MultiHeadAttention differ where a mask hides a whole row.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ def settle(
 
     def barred(place: Place) -> Collection[str] | None:
         ones = undone.get(place, ())
-        is_closed = len(ones) >= MOST_TRIED or any(one.found == "nowhere" for one in ones)
-        return None if is_closed else {one.rewrite.op for one in ones}
+        return {one.rewrite.op for one in ones} if len(ones) < MOST_TRIED else None
 
     def only(places: Collection[Place]) -> Verdict:
         left = frozenset(places)
