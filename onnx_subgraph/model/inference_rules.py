@@ -133,7 +133,11 @@ def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
         result.shape = ir.Shape([context.new_symbolic_dim() if axis in cut else size for axis, size in enumerate(sizes)])
         return
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if not isinstance(axis, int) or not isinstance(start, int) or not isinstance(end, int):
+        if not isinstance(axis, int) or not isinstance(start, int):
+            continue
+        if not isinstance(end, int):
+            if not shape_arithmetic.never_negative(context, end):  # a negative one counts from the end
+                sizes[axis] = context.new_symbolic_dim()
             continue
         size = data.shape[axis]
         if not isinstance(step, int) or step < 1:
@@ -202,6 +206,17 @@ def _after_stft(context: ShapeInferenceContext, node: ir.Node) -> None:
     result.shape = ir.Shape([result.shape[0], frames, *result.shape.dims[2:]])
 
 
+def _after_loop(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """What is carried has the sizes that the operand and the result of a step share: there may be no step."""
+    for first, result in zip(node.inputs[2:], node.outputs, strict=False):
+        before, after = (None if value is None or value.shape is None else value.shape.dims for value in (first, result))
+        if after is not None and isinstance(result.type, ir.TensorType | None):
+            alike = before is not None and len(before) == len(after)
+            pairs = zip(before or (), after, strict=True) if alike else ()
+            shape = ir.Shape(a if a == b else context.new_symbolic_dim() for a, b in pairs)
+            result.shape = shape if alike else None
+
+
 def _after_array_feature_extractor(context: ShapeInferenceContext, node: ir.Node) -> None:
     """A column for each index, however many axes the indices have; of a vector, a row of them."""
     source, indices, result = node.inputs[0], node.inputs[1], node.outputs[0]
@@ -220,6 +235,7 @@ AFTER: dict[str, Rule] = {
     "Where": shape_arithmetic.after_where,
     "ConstantOfShape": shape_arithmetic.after_constant_of_shape,
     "Expand": _after_expand,
+    "Loop": _after_loop,
     "MatMul": _after_matmul,
     "ReduceProd": shape_arithmetic.after_reduce_prod,
     "Reshape": _after_reshape,

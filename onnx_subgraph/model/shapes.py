@@ -19,6 +19,7 @@ from onnx_subgraph.model.defaults import with_default
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.dimensions import same_expression, symbols
 from onnx_subgraph.model.gaps import PROBLEM
+from onnx_subgraph.model.loop_states import LoopState, loop_states
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.quiet import quiet
 
@@ -47,6 +48,8 @@ def infer_shapes(model: ir.Model) -> None:
     model.meta[_INFERRED] = True
     model.meta.pop(PROBLEM, None)
     constants = {id(value) for value in values(model) if value.const_value is not None}
+    for value in values(model):  # each inference makes new names, which may be those that an earlier one gave to other sizes
+        value.meta.pop(SHAPE_DATA, None)
     try:
         with quiet("onnx_shape_inference"), _without_defaults(model):
             onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
@@ -175,24 +178,37 @@ def proved_only(model: ir.Model) -> Iterator[None]:
     """Within the block shapes follow from the inputs alone, not from declarations of other values.
 
     Runtimes treat those declarations as hints, and files become stale: a model exported for one size still declares it after its
-    inputs got symbolic dimensions. Afterwards values whose shape stayed unknown have their old shape, and results of graphs their
-    old sizes, also if another value took the place of one.
+    inputs got symbolic dimensions. The state of a Loop has the sizes that its steps keep. Afterwards values whose shape stayed
+    unknown have their old shape, and results of graphs their old sizes, also if another value took the place of one.
     """
+    states = tuple(loop_states(model))
     given = {value for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())}
+    given -= {state.before for state in states}
     known = {value: value.shape for value in values(model) if value not in given}
     ends = [(graph, [value.shape for value in graph.outputs]) for graph in model.graphs()]
-    claims = any(value.meta.get(DECLARED, (None, None))[1] is not None for value in known)
+    claims = bool(states) or any(value.meta.get(DECLARED, (None, None))[1] is not None for value in known)
     if claims:
         for value in known:
             value.shape = None
-            value.meta.pop(SHAPE_DATA, None)
-        infer_shapes(model)
+        _infer_with_states(model, states)
     yield
     for value, shape in known.items() if claims else ():
         value.shape = shape if value.shape is None else value.shape
     for graph, shapes in ends if claims else ():
         for value, shape in zip(graph.outputs, shapes, strict=False):  # a body that took the place of its If has none left
             value.shape = _filled(value.shape, shape)
+
+
+def _infer_with_states(model: ir.Model, states: Sequence[LoopState]) -> None:
+    """Infer shapes. In a Loop's body its state has the sizes of the operand that a step keeps; ranks are taken to be kept."""
+    infer_shapes(model)
+    lost: set[tuple[ir.Value, int]] = set()
+    while now := {(s.before, axis) for s in states for axis in s.changed(same_dim)} - lost:
+        lost |= now
+        for before in {before: None for before, _ in lost}:
+            dims_now = dims(before) or ()
+            before.shape = ir.Shape(ir.SymbolicDim(None) if (before, i) in lost else d for i, d in enumerate(dims_now))
+        infer_shapes(model)
 
 
 def _filled(shape: ir.Shape | None, other: ir.Shape | None) -> ir.Shape | None:

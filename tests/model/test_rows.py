@@ -93,10 +93,6 @@ def rows(proto: onnx.ModelProto) -> dict[str, int]:
             "one = Slice(whole, start, end, axis, step) y = Squeeze(one, axis)",
             "int64[1] start = {-1}, int64[1] end = {9223372036854775807}, int64[1] axis = {1}, int64[1] step = {1}",
         ),
-        (
-            "one = Slice(whole, start, end, axis) y = Squeeze(one, axis)",
-            "int64[1] start = {-3}, int64[1] end = {-2}, int64[1] axis = {1}",
-        ),
         ("a = Gather<axis = 1>(whole, first) b = Gather<axis = 1>(whole, first) y = Add(a, b)", FIRST),
     ],
 )

@@ -1,0 +1,71 @@
+"""What simplification takes for known holds at sizes that no verification draws: short lengths, and those below a bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.verification.sessions import Failure, open_session, run
+from tests.verification.models import write
+
+HEAD = '<ir_version: 9, opset_import: ["" : 18]> g'
+MODELS = {
+    "a size below a bound is no other size that was named so before": f"""{HEAD}
+      (float[batch, seq, 8] x) => (float[batch, 8] avg, float[batch, seq, 1] col, float[batch, seq, 8] y)
+      <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] five = {{5}}, int64[1] zero = {{0}}, int64[1] three = {{3}}> {{
+        s = Shape (x)  d = Slice (s, two, three, zero)  dn = Neg (d)  c = Less (dn, zero)  width = Where (c, five, zero)
+        n = Slice (s, one, two, zero)  k = Min (n, five)  top = Slice (x, zero, k, one)
+        sm = ReduceSum <keepdims = 0> (top, one)  kf = Cast <to = 1> (k)  avg = Div (sm, kf)
+        col = Gather <axis = 2> (x, width)  sg = Sigmoid (x)  y = Mul (x, sg) }}""",
+    "an end that may be negative counts from the end": f"""{HEAD}
+      (float[batch, seq, 8] x) => (float[batch, k, 8] out, int64[1] len, float[batch, seq, 8] y)
+      <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] five = {{5}}, int64[1] zero = {{0}}> {{
+        s = Shape (x)  n = Slice (s, one, two, zero)  e = Sub (n, five)  a = Slice (x, zero, e, one)  b = Relu (a)
+        out = Slice (b, zero, e, one)  sh = Shape (out)  len = Slice (sh, one, two, zero)
+        sg = Sigmoid (x)  y = Mul (x, sg) }}""",
+    "a Loop's state may grow, whatever the body declares": f"""{HEAD}
+      (float[batch, seq, 8] x, float[1, 4] u) => (float[batch, seq, 8] y, float[k, 4] o, int64[q, 2] shs)
+      <int64[1] i0 = {{0}}, int64[1] i1 = {{1}}, int64[1] i2 = {{2}}, int64[1] i5 = {{5}}, bool yes = {{1}}, int64 two = {{2}}> {{
+        s = Shape (x)  n = Slice (s, i1, i2)  m = Min (n, i5)  d0 = Sub (i5, m)  d = Add (d0, i1)
+        o, shs = Loop (two, yes, u) <body = b (int64 i, bool c, float[1, 4] st) => (bool c2, float[z, 4] nst, int64[2] sh) {{
+          c2 = Identity (c)  sh = Shape (st)  rep = Concat <axis = 0> (d, i1)  nst = Tile (st, rep) }}>
+        sg = Sigmoid (x)  y = Mul (x, sg) }}""",
+    "a Loop without a step gives what it began with": f"""{HEAD}
+      (float[batch, seq, 8] x, float[1, 4] u) => (float[batch, seq, 8] y, int64[2] size)
+      <int64[1] i0 = {{0}}, int64[1] i1 = {{1}}, int64[1] i2 = {{2}}, int64[1] i5 = {{5}}, bool yes = {{1}},
+       int64[2] rows = {{3, 1}}> {{
+        s = Shape (x)  n = Slice (s, i1, i2)  m = Min (n, i5)  d = Div (m, i5)  trips = Squeeze (d)
+        o = Loop (trips, yes, u) <body = b (int64 i, bool c, st) => (bool c2, nst) {{
+          c2 = Identity (c)  one = Slice (st, i0, i1, i0)  nst = Tile (one, rows) }}>
+        size = Shape (o)  sg = Sigmoid (x)  y = Mul (x, sg) }}""",
+    "a row that a Slice takes need not be there": f"""{HEAD}
+      (float[batch, seq, 8] x, float[8, 8] w) => (float[batch, k, 8] o, float[batch, k2, 8] o2)
+      <int64[1] two = {{2}}, int64[1] three = {{3}}, int64[1] one = {{1}}, int64[1] m2 = {{-2}}, int64[1] m1 = {{-1}}> {{
+        a = MatMul (x, w)  sg = Sigmoid (a)  y = Mul (a, sg)  o = Slice (y, two, three, one)
+        c = MatMul (x, w)  sg2 = Sigmoid (c)  y2 = Mul (c, sg2)  o2 = Slice (y2, m2, m1, one) }}""",
+}
+
+
+@pytest.mark.parametrize("text", MODELS.values(), ids=MODELS)
+def test_the_fused_model_gives_the_same_for_short_inputs(text: str, tmp_path: Path) -> None:
+    model, output = write(tmp_path / "m.onnx", text), tmp_path / "fused.onnx"
+    result = fuse(model, output, load_patterns(), Options())
+    assert result.verdict.verdict == "equivalent" and result.rewrites
+    sessions = [open_session(path, "CPUExecutionProvider", optimised=False) for path in (model, output)]
+    random = np.random.default_rng(0)
+    given = {"w": random.normal(size=(8, 8)).astype(np.float32), "u": np.ones((1, 4), np.float32)}
+    for length in (1, 2, 3, 4, 5, 8):
+        feeds = {"x": random.normal(size=(2, length, 8)).astype(np.float32)}
+        feeds |= {name: array for name, array in given.items() if f"] {name}" in text.partition("=>")[0]}
+        both = []
+        for session in sessions:
+            assert not isinstance(session, Failure)
+            outputs = run(session, feeds)
+            assert not isinstance(outputs, Failure), outputs
+            both.append(outputs)
+        for name, wanted in both[0].items():
+            assert both[1][name].shape == wanted.shape, (name, length)
+            np.testing.assert_allclose(both[1][name], wanted, rtol=1e-5, atol=1e-6)
