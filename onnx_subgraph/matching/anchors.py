@@ -241,9 +241,7 @@ def _is_free(term: Normal) -> bool:
 
 def climb(values: Iterable[ir.Value], path: tuple[Level, ...], look: LookThrough) -> dict[ir.Value, None]:
     """The values that can be the root if `values` are at the end of `path`, nearest first."""
-    reached = dict.fromkeys(values)
-    for level in reversed(path):
-        reached = _step(reached, level, look)
+    *_, (_, reached) = climbed(values, path, look)
     return reached
 
 

@@ -5,9 +5,9 @@ Tries only the first of equivalent assignments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import onnx_ir as ir
 
@@ -16,8 +16,6 @@ from onnx_subgraph.matching.normal import Chain, Choice, Constant, Layout, Name,
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import Virtual
 
-T = TypeVar("T")
-V = TypeVar("V")
 Target = ir.Value | Virtual
 Terms = tuple[tuple[Normal, float], ...]
 """The items of a sum or product in normal form, with their signs or exponents."""
@@ -94,25 +92,6 @@ def _assigned(
         else:
             said = (_operand_like(power) if product else "another addend", "", "")
             matcher.recorder.fail(Kind.ITEM, state, term.span, None, said=said)
-
-
-def can_be_assigned(terms: Sequence[T], items: Sequence[V], may: Callable[[T, V], object]) -> bool:
-    """Whether each term can be assigned a different item; `may` says which items a term accepts.
-
-    Finds a maximum matching by augmenting paths, in time cubic in the number of terms.
-    """
-    holder: dict[int, T] = {}
-
-    def settle(term: T, seen: set[int]) -> bool:
-        for index, item in enumerate(items):
-            if index not in seen and may(term, item):
-                seen.add(index)
-                if index not in holder or settle(holder[index], seen):
-                    holder[index] = term
-                    return True
-        return False
-
-    return all(settle(term, set()) for term in terms)
 
 
 def specificity(term: Normal, state: State | None = None) -> int:

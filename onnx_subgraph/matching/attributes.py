@@ -16,6 +16,7 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.matching.numbering import NOOP, axes_rank
+from onnx_subgraph.matching.recipe import Mismatch
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.static_values import equal, read_attribute, same, text, words
 from onnx_subgraph.matching.view import View, Virtual, close
@@ -25,15 +26,6 @@ from onnx_subgraph.operators import Schema, history, is_axis, is_ordered
 _OVER_LAST_AXIS = frozenset({("", "Softmax"), ("", "LogSoftmax")})
 """Operators whose meaning changed at opset 13."""
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
-
-
-class Mismatch(NamedTuple):
-    """Why the static part of a node does not match. change: a change that would make it match, if there is a simple one."""
-
-    expected: str
-    found: str
-    span: Span | None = None
-    change: str = ""
 
 
 Inputs = tuple["ir.Value | Virtual | None", ...]
@@ -123,10 +115,10 @@ class _Statics(NamedTuple):
         if value is None:
             return None
         if isinstance(value, Virtual) or not self.view.constants.is_constant(value):
-            return Mismatch(f"a constant {name}", "a computed value", span)
+            return Mismatch(f"a constant {name}", "a computed value", span=span)
         single = _is_single(self.operator, name)
         if single and value.shape is not None and value.shape.rank() > 1:
-            return Mismatch(f"one number for {name}", f"a constant of rank {value.shape.rank()}", span)
+            return Mismatch(f"one number for {name}", f"a constant of rank {value.shape.rank()}", span=span)
         return _read_constant(self.view, value, single=single)
 
     def _default(self, name: str) -> Any:
@@ -204,17 +196,17 @@ def _match_keyword(name: str, wanted: syntax.Term, actual: Any, state: State) ->
                 outcome = _match_keyword(name, alternative, actual, state)
                 if isinstance(outcome, State):
                     return outcome.choose(id(wanted), index)
-            return Mismatch(f"{name}={wanted}", f"{name}={actual}", span)
+            return Mismatch(f"{name}={wanted}", f"{name}={actual}", span=span)
         case _:
-            return Mismatch(f"{name}={wanted}", f"{name}={actual}", wanted.span)
+            return Mismatch(f"{name}={wanted}", f"{name}={actual}", span=wanted.span)
 
 
 def _held(name: str, wanted: Any, actual: Any, expected: str, change: str, span: Span | None) -> Mismatch | None:
     """None where a static value is the wanted one, else the mismatch."""
     held = same(name, wanted, actual)
     if held is None:
-        return Mismatch(expected, f"{name}={words(actual)} of a value whose rank is not known", span, DECLARE)
-    return None if held else Mismatch(expected, f"{name}={words(actual)}", span, change)
+        return Mismatch(expected, f"{name}={words(actual)} of a value whose rank is not known", DECLARE, span=span)
+    return None if held else Mismatch(expected, f"{name}={words(actual)}", change, span=span)
 
 
 def _read_constant(view: View, value: ir.Value, *, single: bool) -> Any:

@@ -15,7 +15,7 @@ from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.matcher import GivenUpError, Matcher
 from onnx_subgraph.matching.normal import Chain, NormalPattern
 from onnx_subgraph.matching.reasons import not_read
-from onnx_subgraph.matching.state import EMPTY, Visited
+from onnx_subgraph.matching.state import EMPTY
 from onnx_subgraph.matching.structure import Structure
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match, roots_of
@@ -91,8 +91,7 @@ def explored(miss: RawMiss, explorers: dict[tuple[int, int], Explorer]) -> Failu
 
 def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Value]) -> None:
     """Match larger and larger parts of the pattern around an anchor. The first part that does not match is the reason."""
-    rank, matched = 0, set[ir.Node]()
-    visited: Visited = ()
+    state = EMPTY
     record = explorer.furthest
     for level, reached in climbed(values, anchor.path, explorer.look):
         before = record.take()
@@ -101,15 +100,16 @@ def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Valu
         failure = record.take()
         record.put_back(before)
         if found is not None:
-            rank, matched, visited, values = found.rank, found.matched(), tuple(found.visited()), list(reached)
+            state, values = found, list(reached)
             continue
         if not reached and level is not None:
-            failure = _unread(rank, level, values, explorer.look)
+            failure = _unread(state.rank, level, values, explorer.look)
         if failure is not None and failure.kind is Kind.RANK:
-            failure = explorer.raised_rank(matched) or failure
+            failure = explorer.raised_rank(state) or failure
         if failure is not None:
-            deepest = failure.visited if failure.rank >= rank + SLIGHTLY else visited
-            record.again(replace(failure, rank=max(failure.rank, rank + SLIGHTLY), visited=deepest))
+            least = state.rank + SLIGHTLY
+            deepest = failure.visited if failure.rank >= least else tuple(state.visited())
+            record.again(replace(failure, rank=max(failure.rank, least), visited=deepest))
         return
 
 

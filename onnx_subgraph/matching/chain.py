@@ -11,36 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
-from typing import NamedTuple
 
 import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import Identity
-from onnx_subgraph.matching.expansion import Expansion, Item, expansions
+from onnx_subgraph.matching.expansion import Factoring, Item, expansions
 from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.view import View, Virtual
 
 Heads = frozenset[Identity]
 MOST_FACTORINGS = 64
 """Maximum number of factorings tried for one chain, far above the number for a chain of few items."""
-
-
-class Factoring(NamedTuple):
-    """constant ∘ items, computed by `nodes`. items: (value, exponent or sign), equal ones merged, without constants.
-
-    scalars: the constants combined in `constant`, as items. tolerance: the relative error that `constant` may have.
-    """
-
-    items: tuple[Item, ...]
-    constant: float
-    scalars: tuple[tuple[ir.Value, float], ...]
-    nodes: tuple[ir.Node, ...]
-    tolerance: float
-
-    @property
-    def powers(self) -> tuple[float, ...]:
-        """The exponents of the items, sorted. Equal products have equal exponents."""
-        return tuple(sorted(power for _, power in self.items))
 
 
 _Way = tuple[tuple[Item, ...], tuple[Item, ...], float, tuple[tuple[ir.Value, float], ...], tuple[ir.Node, ...], float]
@@ -90,7 +71,7 @@ class Factorings:
                     ways.append(((*inner, *rest), done, other, more, (*nodes, *passed, *step.nodes), tolerance + step.tolerance))
             ways.append((rest, (*done, (item, power)), constant, scalars, nodes, tolerance))
 
-    def _step(self, item: ir.Value | Virtual) -> tuple[Expansion | None, tuple[ir.Node, ...]]:
+    def _step(self, item: ir.Value | Virtual) -> tuple[Factoring | None, tuple[ir.Node, ...]]:
         """One expansion step of `item`, and the transparent nodes before it."""
         if isinstance(item, Virtual):
             return None, ()

@@ -16,17 +16,23 @@ from onnx_subgraph.model.element_types import FLOATS
 Item = tuple[ir.Value | Virtual, float]
 
 
-class Expansion(NamedTuple):
-    """One step of a sum or product: constant ∘ items, computed by `nodes`.
+class Factoring(NamedTuple):
+    """constant ∘ items, computed by `nodes`: one step of a sum or product (`Expansions`), or several (`chain`).
 
-    scalars: the constants combined in `constant`, as items.
+    items: (value, exponent or sign). scalars: the constants combined in `constant`, as items. tolerance: the relative error that
+    `constant` may have.
     """
 
-    nodes: tuple[ir.Node, ...]
     items: tuple[Item, ...]
     constant: float
     scalars: tuple[tuple[ir.Value, float], ...]
+    nodes: tuple[ir.Node, ...]
     tolerance: float
+
+    @property
+    def powers(self) -> tuple[float, ...]:
+        """The exponents of the items, sorted. Equal products have equal exponents."""
+        return tuple(sorted(power for _, power in self.items))
 
     @property
     def is_scaling(self) -> bool:
@@ -54,21 +60,21 @@ class Expansions:
             return None
         return product if product and isfinite(product) else None
 
-    def may_expand(self, step: Expansion, power: float) -> bool:
+    def may_expand(self, step: Factoring, power: float) -> bool:
         """Whether (a * b) ** p may become a ** p * b ** p: for integer p. But (a ** 2) ** 0.5 is not a."""
         if not self.is_product or float(power).is_integer():
             return True
         return len(step.items) == 1 and step.constant == 1.0 and step.items[0][1] in (-1.0, 0.5, -0.5)
 
-    def _of(self, value: ir.Value) -> Expansion | None:
+    def _of(self, value: ir.Value) -> Factoring | None:
         node = self._view.producer(value)
         return None if node is None or node.domain else self._computed(value, node)
 
-    def _computed(self, value: ir.Value, node: ir.Node) -> Expansion | None:
+    def _computed(self, value: ir.Value, node: ir.Node) -> Factoring | None:
         """The step of the result of a standard operator."""
         raise NotImplementedError
 
-    def _step(self, step: Step, node: ir.Node) -> Expansion | None:
+    def _step(self, step: Step, node: ir.Node) -> Factoring | None:
         """A node as the sum or product that its operator computes."""
         operands = tuple(value for value in node.inputs if value is not None)
         powers = step.powers_of(len(operands))
@@ -78,7 +84,7 @@ class Expansions:
             return None
         items = tuple(zip(operands, powers, strict=True))
         if len(items) == 1:
-            return Expansion((node,), items, step.constant if self.is_product else self.neutral, (), 0.0)
+            return Factoring(items, step.constant if self.is_product else self.neutral, (), (node,), 0.0)
         kept: list[Item] = []
         scalars: list[tuple[ir.Value, float]] = []
         constant, tolerance = self.neutral, 0.0
@@ -92,7 +98,7 @@ class Expansions:
             constant = made
             tolerance += number.tolerance
             scalars.append((value, power))
-        return Expansion((node,), tuple(kept), constant, tuple(scalars), tolerance)
+        return Factoring(tuple(kept), constant, tuple(scalars), (node,), tolerance)
 
 
 class Sums(Expansions):
@@ -101,12 +107,12 @@ class Sums(Expansions):
     is_product = False
     neutral = 0.0
 
-    def _computed(self, value: ir.Value, node: ir.Node) -> Expansion | None:
+    def _computed(self, value: ir.Value, node: ir.Node) -> Factoring | None:
         if node.op_type == GEMM:
             inputs = tuple(value for value in node.inputs if value is not None)
             if len(inputs) != 3 or not is_plain_gemm(node):
                 return None
-            return Expansion((node,), ((Virtual(MATMUL, inputs[:2], node), 1.0), (inputs[2], 1.0)), 0.0, (), 0.0)
+            return Factoring(((Virtual(MATMUL, inputs[:2], node), 1.0), (inputs[2], 1.0)), 0.0, (), (node,), 0.0)
         step = SUMS.get(node.op_type)
         return None if step is None else self._step(step, node)
 
@@ -119,12 +125,12 @@ class Products(Expansions):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self._linear: dict[ir.Value, Expansion] = {}
+        self._linear: dict[ir.Value, Factoring] = {}
         for node in view.nodes:  # in topological order: the operands' expansions must exist
             if node.op_type in LINEAR and not node.domain and (scaled := self._pull_scalars(node)) is not None:
                 self._linear[node.outputs[0]] = scaled
 
-    def _computed(self, value: ir.Value, node: ir.Node) -> Expansion | None:
+    def _computed(self, value: ir.Value, node: ir.Node) -> Factoring | None:
         if node.op_type in LINEAR:
             return self._linear.get(value)
         if node.op_type == POWER:
@@ -132,11 +138,11 @@ class Products(Expansions):
             number = None if power is None else self._view.scalar(power)
             if base is None or power is None or number is None or not number.number or not is_rank_safe(number, (base,)):
                 return None
-            return Expansion((node,), ((base, as_exponent(number.number, power.dtype)),), 1.0, (), 0.0)
+            return Factoring(((base, as_exponent(number.number, power.dtype)),), 1.0, (), (node,), 0.0)
         step = PRODUCTS.get(node.op_type)
         return None if step is None else self._step(step, node)
 
-    def _pull_scalars(self, node: ir.Node) -> Expansion | None:
+    def _pull_scalars(self, node: ir.Node) -> Factoring | None:
         """(s * a) @ (t * b) as s * t * (a @ b), and the same for the other linear operators."""
         inputs: list[ir.Value | Virtual] = []
         scalars: list[tuple[ir.Value, float]] = []
@@ -154,9 +160,9 @@ class Products(Expansions):
             inputs.append(operand)
         if len(nodes) == 1:
             return None
-        return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, tuple(scalars), tolerance)
+        return Factoring(((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, tuple(scalars), tuple(nodes), tolerance)
 
-    def _scalings(self, value: ir.Value) -> Iterator[tuple[tuple[ir.Node, ...], Expansion]]:
+    def _scalings(self, value: ir.Value) -> Iterator[tuple[tuple[ir.Node, ...], Factoring]]:
         """The steps from `value` inwards that only scale, each with the transparent nodes before it."""
         operand: ir.Value | Virtual = value
         while type(operand) is ir.Value:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
 from onnx_subgraph.matching.assignment import assigned
-from onnx_subgraph.matching.chain import Factoring
+from onnx_subgraph.matching.expansion import Factoring
 from onnx_subgraph.matching.failure import LONGER, Failure, Furthest, Kind
 from onnx_subgraph.matching.matcher import Matcher, Structured, Target
 from onnx_subgraph.matching.normal import BROADCASTING, Chain, Choice, Normal, NormalPattern, mentions
@@ -122,8 +122,9 @@ class Explorer(Matcher):
         expected = f"a constant for {term.scalar}" if term.scalar is not None else f"the constant {constant:.6g}"
         self.recorder.fail(Kind.CONSTANT, state, term.span, item, said=(expected, describe(self.view, item), ""))
 
-    def raised_rank(self, nodes: Collection[ir.Node]) -> Failure | None:
+    def raised_rank(self, state: State) -> Failure | None:
         """The failure of an outside value of higher rank than the inner value beside it: a mask with an extra axis."""
+        nodes = state.matched()
         for node in sorted(nodes, key=self.view.position.__getitem__):
             ranks = {v: v.shape.rank() for v in node.inputs if v is not None and v.shape is not None}
             inner = [rank for v, rank in ranks.items() if v.producer() in nodes]
@@ -132,7 +133,7 @@ class Explorer(Matcher):
                 value, most = outer[0], max(inner)
                 found, change = f"`{value.name}` of rank {ranks[value]}", f"let `{value.name}` have rank {most} at most"
                 said = (f"rank {most} at most", found, change)
-                return Failure(Kind.RANK, 0, self.furthest.spans.get(node), node.outputs[0], said=said)
+                return Failure(Kind.RANK, 0, state.span_of(node), node.outputs[0], said=said)
         return None
 
 

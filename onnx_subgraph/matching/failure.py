@@ -6,7 +6,7 @@ The rank of a failure says how far the candidate got: `NODE` for each matched no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -70,10 +70,6 @@ class Failure:
         """The number of matched nodes."""
         return len(self.nodes) or (self.rank + SLIGHTLY) // NODE
 
-    def at(self, rank: int) -> Failure:
-        """The same failure with another rank."""
-        return replace(self, rank=rank)
-
     def since(self, state: State) -> Failure:
         """The same failure without what `state`, from which the match went on, had matched before."""
         before = sum(1 for _ in state.visited())
@@ -106,36 +102,20 @@ class Recorder:
     def keep(self, failure: Failure) -> None:
         """Keep a failure that got further than any before."""
 
-    def visit(self, nodes: Iterable[ir.Node], span: Span | None) -> None:
-        """Record that these nodes matched the part of the pattern at `span`."""
-
-    def span_of(self, node: ir.Node | None) -> Span | None:
-        """The place in the pattern that a node matched, as far as recorded."""
-        return None
-
 
 SILENT = Recorder()
 
 
 class Furthest(Recorder):
-    """Keeps the failure with the highest rank, and the places in the pattern that nodes matched."""
+    """Keeps the failure with the highest rank."""
 
     def __init__(self) -> None:
         self.furthest = -math.inf
         self.failure: Failure | None = None
-        self.spans: dict[ir.Node | None, Span | None] = {}
 
     def keep(self, failure: Failure) -> None:
         """Replace the kept failure."""
         self.failure, self.furthest = failure, failure.rank
-
-    def visit(self, nodes: Iterable[ir.Node], span: Span | None) -> None:
-        """Record the place in the pattern that these nodes matched."""
-        self.spans.update(dict.fromkeys(nodes, span))
-
-    def span_of(self, node: ir.Node | None) -> Span | None:
-        """The place in the pattern that a node matched."""
-        return self.spans.get(node)
 
     def take(self) -> Failure | None:
         """Return the kept failure and forget it."""

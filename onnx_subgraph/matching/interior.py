@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.model.asked import Constants
-from onnx_subgraph.model.nested import has_bodies
+from onnx_subgraph.model.nested import behind, has_bodies
 from onnx_subgraph.model.transparent import passed_on
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
@@ -138,7 +138,8 @@ def staying(
     Only two kinds of nodes may stay: those that compute a shared value, and those at the edge of a match that only pass a value
     on.
     """
-    computing = _behind(shared, nodes)
+    matched = {output: node for node in nodes for output in node.outputs}
+    computing = behind(shared, matched.get)
     removed: set[ir.Value] = set()
     may_stay: set[ir.Node] = set()
     for node in nodes:
@@ -157,18 +158,6 @@ def staying(
 def _passes_on(node: ir.Node, constants: Constants) -> bool:
     """Whether a node only passes on what it reads, in another layout or type, or as it is, such as a quotient by one."""
     return not node.domain and (node.op_type in PASSING_ON or passed_on(constants, node.outputs[0]) is not None)
-
-
-def _behind(values: Collection[ir.Value], nodes: Collection[ir.Node]) -> set[ir.Node]:
-    """The nodes of `nodes` that compute `values`."""
-    matched, found = set(nodes), set[ir.Node]()
-    queue = [v.producer() for v in values]
-    while queue:
-        node = queue.pop()
-        if node is not None and node in matched and node not in found:
-            found.add(node)
-            queue += [v.producer() for v in node.inputs if v is not None]
-    return found
 
 
 def _readers(value: ir.Value, dying: Dying) -> Iterator[ir.Node | None]:

@@ -16,8 +16,8 @@ from onnx_subgraph.facts import Number, element_type
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, layout
 from onnx_subgraph.matching.assignment import assigned, most_specific_first
-from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.equalities import is_associative, orders
+from onnx_subgraph.matching.expansion import Factoring
 from onnx_subgraph.matching.failure import LONGER, SILENT, SLIGHTLY, Kind, Recorder
 from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.normal import (
@@ -112,8 +112,7 @@ class Matcher:
 
     def tried(self, term: Structured, value: Target, state: State) -> Iterable[State]:
         """`structured`, if the prefilter allows a match."""
-        is_likely = isinstance(value, Virtual) or self._question(term)(value)
-        return self._structured[type(term)](term, value, state) if is_likely else ()
+        return self._structured[type(term)](term, value, state) if self.plausible(term, value) else ()
 
     def open(self, term: Choice, value: Target) -> Sequence[int]:
         """The indices of the alternatives to try with `value`."""
@@ -123,7 +122,7 @@ class Matcher:
 
     def seen_as(self, term: Chain, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """The factorings of `value` to try with the items of `term`. constant: the constant that `term` requires."""
-        return self.prefilter.assignable(self.structure(term))(value)
+        return self.prefilter.chains(self.structure(term))(value)
 
     def with_another_constant(self, term: Chain, value: ir.Value, factoring: Factoring, constant: float, state: State) -> None:
         """Called for a factoring whose constant is not the one that `term` requires."""
@@ -209,11 +208,9 @@ class Matcher:
         if named is None:
             return ()
         state = named.visit((*passed, node), term.span)
-        self.recorder.visit((node,), term.span)
         outcome = attributes.match_static(self.view, term.term, node, identity, inputs, state)
-        if isinstance(outcome, attributes.Mismatch):
-            said, span = (outcome.expected, outcome.found, outcome.change), outcome.span or term.span
-            self.recorder.fail(Kind.STATIC, state.further(-SLIGHTLY), span, value, said=said)
+        if isinstance(outcome, Mismatch):
+            self.recorder.fail(Kind.STATIC, state.further(-SLIGHTLY), outcome.span or term.span, value, said=outcome.said)
             return ()
         after, positional = outcome
         for name in term.axes:
@@ -352,7 +349,6 @@ class Matcher:
             if after is None:
                 self.with_another_constant(term, value, factoring, constant, state)
                 continue
-            self.recorder.visit(factoring.nodes, term.span)
             yield from assigned(self, term, factoring.items, after.visit(factoring.nodes, term.span))
 
     def _constant(self, term: Chain, value: ir.Value, factoring: Factoring, constant: float, state: State) -> State | None:
@@ -382,11 +378,9 @@ class Matcher:
             if isinstance(outcome, Mismatch):
                 # A chain counts as one node, whatever its length; the longest one is the reason.
                 partly = state.further(NODE - SLIGHTLY + LONGER * outcome.reached if outcome.reached else 0)
-                said = (outcome.expected, outcome.found, outcome.change)
-                self.recorder.fail(Kind.RANK if outcome.of_rank else Kind.LAYOUT, partly, term.span, value, said=said)
+                self.recorder.fail(Kind.RANK if outcome.of_rank else Kind.LAYOUT, partly, term.span, value, said=outcome.said)
                 continue
             source, bound, nodes = outcome
-            self.recorder.visit(nodes, term.span)
             inner = State({**state.bindings, **bound}, state.nodes, state.rank, state.chosen).visit(nodes, term.span)
             yield from self.match(term.source, source, inner)
 

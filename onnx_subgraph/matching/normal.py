@@ -61,8 +61,8 @@ class Nothing:
 class Operation:
     """An operator with its arguments in normal form; keywords and `rest` are as written.
 
-    index: of the result. assignment: the number of the line that names several results, -1 for one. is_fixed: whether all its
-    keywords are literals, so that they do not depend on bindings. axes: the names of arguments that are axes.
+    index: of the result. assignment: the number of the line that names several results, -1 for one. axes: the names of arguments
+    that are axes.
     """
 
     term: syntax.Apply
@@ -71,7 +71,6 @@ class Operation:
     span: Span | None
     index: int = 0
     assignment: int = -1
-    is_fixed: bool = False
     axes: tuple[str, ...] = ()
 
 
@@ -106,11 +105,6 @@ class Choice:
     alternatives: tuple[Normal, ...]
     term: syntax.Either | syntax.Variable | syntax.Apply | syntax.Chain
     span: Span | None
-
-    @property
-    def absent(self) -> str | None:
-        """The name that is absent in the second alternative."""
-        return self.term.name if isinstance(self.term, syntax.Variable) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -129,8 +129,7 @@ class _Normaliser:
                 axes = tuple(a.name for a in numbered.values() if isinstance(a, syntax.Variable))
                 term = _named_axes(term, {n: a for n, a in numbered.items() if isinstance(a, syntax.Literal)})
                 arguments = tuple(self.argument(a) for a in self.grouped(term))
-                is_fixed = term.rest is None and all(isinstance(t, syntax.Literal) for _, t in term.keywords)
-                return Operation(term, identities, arguments, span, index, assignment, is_fixed, axes)
+                return Operation(term, identities, arguments, span, index, assignment, axes)
 
     def argument(self, term: syntax.Term) -> Normal:
         """An argument of an operator. An optional one keeps its name."""

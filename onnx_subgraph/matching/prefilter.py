@@ -15,8 +15,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.matching import layout
-from onnx_subgraph.matching.assignment import can_be_assigned
-from onnx_subgraph.matching.chain import MOST_FACTORINGS, Factoring, Factorings, Heads
+from onnx_subgraph.matching.chain import MOST_FACTORINGS, Factorings, Heads
 from onnx_subgraph.matching.equalities import (
     ASSOCIATIVE,
     COMMUTATIVE,
@@ -29,6 +28,7 @@ from onnx_subgraph.matching.equalities import (
     orders,
     standing_for,
 )
+from onnx_subgraph.matching.expansion import Factoring
 from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.remembered import remembered
@@ -49,9 +49,8 @@ class Prefilter:
 
     question: structure → predicate: whether a value may have it; any true answer is yes. alternatives: structure → function: the
     indices of alternatives that a value may have. chains: sum or product → function: the factorings of a value with this
-    structure; constants count as items if the structure has no constant. assignable: as chains, only those in which each wanted
-    item can be assigned a different item. variants: form → function: the factorings of a value that fit but for their items;
-    chains with the same form share them.
+    structure; constants count as items if the structure has no constant. variants: form → function: the factorings of a value
+    that fit but for their items; chains with the same form share them.
     """
 
     def __init__(self, look: LookThrough) -> None:
@@ -61,7 +60,6 @@ class Prefilter:
         self.question = remembered(self._question)
         self.alternatives = remembered(self._alternatives)
         self.chains = remembered(self._chains)
-        self.assignable = remembered(self._assignable)
         self.variants = remembered(self._variants)
         self._cut: dict[Structure, list[ir.Value]] = {}
 
@@ -183,13 +181,6 @@ class Prefilter:
             return fitting
 
         return remembered(ask)
-
-    def _assignable(self, wanted: Structure) -> Question[tuple[Factoring, ...]]:
-        assert isinstance(wanted, Items)
-        items, chains, may = wanted.items, self.chains(wanted), self._may(wanted)
-        if len(items) < 3:
-            return chains
-        return remembered(lambda value: tuple(f for f in chains(value) if can_be_assigned(items, f.items, may)))
 
     def _may(self, wanted: Items) -> Callable[[tuple[Structure, float], tuple[Target, float]], object]:
         """Whether an item of a factoring may be a wanted one. An addend may be the negative of a wanted item."""

@@ -14,8 +14,8 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.sentence import NotConstant, UnknownFact, UnknownSize, free_names
 from onnx_subgraph.language.term import Apply
-from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN
+from onnx_subgraph.matching.expansion import Factoring
 from onnx_subgraph.matching.failure import Failure, Kind, Said
 from onnx_subgraph.matching.lookthrough import guarded, is_float_cast
 from onnx_subgraph.matching.match import NearMiss

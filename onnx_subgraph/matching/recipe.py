@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
+from onnx_subgraph.errors import Span
 from onnx_subgraph.matching.sizes import ONE, Size, word_of
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why a chain is not the rearrangement that the pattern requires.
+    """Why the static part of a node does not match, or a chain is not the rearrangement that the pattern requires.
 
     change: what would make it match, if there is a simple change. reached: the number of nodes of the chain, if its ranks are
-    right.
-    of_rank: whether the rank of a value is wrong.
+    right. of_rank: whether the rank of a value is wrong. span: the place of what does not match, if it is not the whole term.
     """
 
     expected: str
@@ -24,6 +24,12 @@ class Mismatch:
     change: str = ""
     reached: int = 0
     of_rank: bool = False
+    span: Span | None = None
+
+    @property
+    def said(self) -> tuple[str, str, str]:
+        """As in a `Failure`."""
+        return self.expected, self.found, self.change
 
 
 @dataclass(frozen=True, slots=True)

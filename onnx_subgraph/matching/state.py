@@ -39,10 +39,6 @@ class State:
         """The state with `nodes` matched, by the part of the pattern at `span`."""
         return State(self.bindings, (nodes, span, self.nodes), self.rank + NODE * len(nodes), self.chosen) if nodes else self
 
-    def whole(self) -> State:
-        """The state with the highest rank: every node matched, only a condition may fail."""
-        return self.further(WHOLE)
-
     def further(self, steps: int) -> State:
         """The same state with its rank changed by `steps`, to rank a failure."""
         return State(self.bindings, self.nodes, self.rank + steps, self.chosen)
@@ -54,6 +50,10 @@ class State:
     def matched(self) -> set[ir.Node]:
         """All nodes matched so far."""
         return {node for nodes, _ in self.visited() for node in nodes}
+
+    def span_of(self, node: ir.Node | None) -> Span | None:
+        """The part of the pattern that a node matched last."""
+        return next((span for nodes, span in self.visited() if node in nodes), None)
 
     def visited(self) -> Iterator[tuple[tuple[ir.Node, ...], Span | None]]:
         """The matched nodes with the part of the pattern that each matched, the last first."""

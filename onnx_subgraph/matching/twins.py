@@ -64,9 +64,10 @@ def _signature(term: Normal, own: frozenset[str], numbers: dict[str, int]) -> Ha
         case Chain(is_product=is_product, constant=constant, items=items, scalar=None):
             inside = tuple((_signature(item, own, numbers), power) for item, power in items)
             return None if any(s is None for s, _ in inside) else ("chain", is_product, constant, inside)
-        case Operation(term=applied, operators=operators, arguments=arguments, assignment=-1, is_fixed=True):
+        case Operation(term=applied, operators=operators, arguments=arguments, assignment=-1):
             given = tuple(_signature(argument, own, numbers) for argument in arguments)
-            if applied.capture or len(operators) > 1 or any(s is None for s in given):
+            is_fixed = applied.rest is None and all(isinstance(value, syntax.Literal) for _, value in applied.keywords)
+            if not is_fixed or applied.capture or len(operators) > 1 or any(s is None for s in given):
                 return None
             return ("operation", operators, tuple((key, str(value)) for key, value in applied.keywords), given)
         case _:

@@ -18,7 +18,7 @@ from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.matcher import Matcher
 from onnx_subgraph.matching.normal import Name, Operation
 from onnx_subgraph.matching.reasons import false_sentence, read_elsewhere, unknown_sentence
-from onnx_subgraph.matching.state import EMPTY, State
+from onnx_subgraph.matching.state import EMPTY, WHOLE, State
 from onnx_subgraph.matching.view import View
 
 
@@ -138,7 +138,7 @@ class _Bindings:
     def _fail(self, expected: str, sentence: Expression, why: Callable[[], tuple[str, str]]) -> None:
         recorder, state = self._matcher.recorder, self._state
         said = lambda: (expected, *why())  # noqa: E731
-        recorder.fail(Kind.SENTENCE, state.whole(), sentence.span, self._root, said=said, nodes=state.matched)
+        recorder.fail(Kind.SENTENCE, state.further(WHOLE), sentence.span, self._root, said=said, nodes=state.matched)
 
 
 def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -> Match | None:
@@ -161,10 +161,10 @@ def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any
             gone.update(node for double in again if (node := double.producer()) is not None)
             continue
         value, user = reader
-        span = matcher.recorder.span_of(value.producer())
+        span = state.span_of(value.producer())
         matcher.recorder.fail(
             Kind.READ_ELSEWHERE,
-            state.whole(),
+            state.further(WHOLE),
             span,
             value,
             said=lambda: read_elsewhere(view, value, user),  # noqa: B023

@@ -110,11 +110,7 @@ class _Reader:
             node = self.view.producer(source)
             inner = node is root or (node in self.chained and self.is_single(source))
             step = steps.of(source) if inner else None
-            if (
-                step is None
-                or any(isinstance(v, Virtual) for v, _ in step.items)
-                or not _may_expand(step.items, power, is_product)
-            ):
+            if step is None or any(isinstance(v, Virtual) for v, _ in step.items) or not steps.may_expand(step, power):
                 if is_product:
                     powers[source] = powers.get(source, 0.0) + power
                 else:
@@ -239,11 +235,6 @@ class _Reader:
 
     def ordered(self, nodes: list[ir.Node] | tuple[ir.Node, ...]) -> tuple[ir.Node, ...]:
         return tuple(sorted(dict.fromkeys(nodes), key=self.view.position.__getitem__))
-
-
-def _may_expand(items: tuple[tuple[ir.Value | Virtual, float], ...], power: float, is_product: bool) -> bool:
-    """(a * b) ** p is a ** p * b ** p for whole p; (a ** 2) ** 0.5 is not a."""
-    return not is_product or float(power).is_integer() or (len(items) == 1 and items[0][1] in (-1.0, 0.5, -0.5))
 
 
 def _joined(before: Axes, after: Axes, sizes: tuple[Size, ...]) -> Layout:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -60,6 +60,18 @@ def reads(node: ir.Node) -> list[ir.Value]:
     if not inner:  # the common case
         return [v for v in node.inputs if v is not None]
     return [v for v in operands(node) if v.graph not in inner]
+
+
+def behind(values: Iterable[ir.Value], maker: Callable[[ir.Value], ir.Node | None]) -> set[ir.Node]:
+    """The nodes that compute values. maker: the node that computes a value; None where the search ends."""
+    found: set[ir.Node] = set()
+    pending = list(values)
+    while pending:
+        node = maker(pending.pop())
+        if node is not None and node not in found:
+            found.add(node)
+            pending += operands(node)
+    return found
 
 
 def live(graph: ir.Graph) -> list[ir.Node]:

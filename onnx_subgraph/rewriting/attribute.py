@@ -109,6 +109,15 @@ def lookup_in(bindings: Mapping[str, Binding], array: Callable[[ir.Value], np.nd
     return lookup
 
 
+def known_before(name: str, lookup: Lookup) -> object:
+    """The number or text of a name; None where it is absent, or only known when the model runs."""
+    try:
+        known = lookup(name)
+    except Refused:  # a dynamic size
+        return None
+    return None if known is None else plain(known)
+
+
 def attribute(name: str, kind: str, value: Known) -> ir.Attr:
     """`value` as the attribute `name` of the type that the schema names ("INT", "FLOATS", …).
 

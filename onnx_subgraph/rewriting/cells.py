@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 
@@ -47,17 +48,11 @@ class Cell:
 def cell_of(states: Mapping[Symbol, Term]) -> Cell | None:
     """The cell whose step computes these new states; None for any other formula."""
     if len(states) == 2:
-        return next((c for h, c_ in _both(list(states)) if (c := _lstm(h, c_, states[h], states[c_])) is not None), None)
+        return next((c for h, c_ in permutations(states) if (c := _lstm(h, c_, states[h], states[c_])) is not None), None)
     if len(states) != 1:
         return None
     ((hidden, then),) = states.items()
     return _rnn(hidden, then) or _gru(hidden, then)
-
-
-def _both(states: list[Symbol]) -> Iterator[tuple[Symbol, Symbol]]:
-    a, b = states
-    yield a, b
-    yield b, a
 
 
 def _lstm(h: Symbol, c: Symbol, hidden: Term, cell: Term) -> Cell | None:
@@ -145,8 +140,7 @@ def _operands(operator: str, term: Term) -> Iterator[tuple[Term, Term]]:
     """The operands of a commutative operator, in both orders."""
     if isinstance(term, Applied) and term.operator == operator:
         a, b = term.operands
-        yield a, b
-        yield b, a
+        yield from ((a, b), (b, a))
 
 
 def _gate(term: Term, activation: str) -> Linear | None:

@@ -157,13 +157,9 @@ def _describe(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None
                 continue
             output.name = outline.fresh(f"{node.name}_output_{index}")
             if output.shape is not None:
-                output.shape = ir.Shape(ir.SymbolicDim(None) if planned.fragment.foreign(d) else d for d in output.shape)
-                output.shape = _without_anonymous(output.shape)
-
-
-def _without_anonymous(shape: ir.Shape) -> ir.Shape:
-    dims = (d if isinstance(d, int) or "anonymous_" not in (d.value or "") else ir.SymbolicDim(None) for d in shape)
-    return ir.Shape(dims)
+                foreign = planned.fragment.foreign
+                dims = (ir.SymbolicDim(None) if foreign(d) or "anonymous_" in str(d) else d for d in output.shape)
+                output.shape = ir.Shape(dims)
 
 
 def _insert(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
@@ -176,7 +172,7 @@ def _insert(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
     graph.remove(planned.moved)
     come = [*planned.moved, *nodes]
     graph.insert_before(planned.before, come)
-    outline.place_before(planned.before, come)
+    outline.place_at(planned.before, (*come, planned.before))
 
 
 def _take_place(new: ir.Value, old: ir.Value) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +63,6 @@ class Measurement(NamedTuple):
     provider: str
     pattern: str
     signature: Signature
-    threads: int
     ratio: float
     apart: float
     least: float
@@ -231,7 +231,7 @@ def _measurement(row: Mapping[str, Any]) -> Measurement:
     operands = tuple(None if sizes is None else tuple(sizes) for sizes in row["operands"])
     signature = Signature(row["operator"], row["dtype"], operands, row["attributes"])
     (least, ratio, _), (least_apart, apart, _) = row["ratio"], row["apart"]
-    return Measurement(row["provider"], row["pattern"], signature, row["threads"], ratio, apart, max(least, least_apart))
+    return Measurement(row["provider"], row["pattern"], signature, ratio, apart, max(least, least_apart))
 
 
 def _mean(ratios: Sequence[float]) -> float:
@@ -258,8 +258,7 @@ def _distance(site: Signature, measured: Signature) -> float:
             total += OTHER_KIND
         else:
             total += _doublings(a, b)
-    count = max(len(site.operands), len(measured.operands))
-    for here, there in zip(_padded(site.operands, count), _padded(measured.operands, count), strict=True):
+    for here, there in zip_longest(site.operands, measured.operands):
         if (here is None) != (there is None):
             total += OTHER_KIND
         elif here is not None and there is not None:
@@ -272,10 +271,6 @@ def _is_last(signature: Signature) -> bool:
     """Whether the attribute `axis` is the last axis of the first operand, which lies together in memory."""
     axis, sizes = signature.attributes.get("axis"), next(iter(signature.operands), None)
     return axis == -1 or (sizes is not None and axis == len(sizes) - 1)
-
-
-def _padded(operands: tuple[Sizes | None, ...], count: int) -> tuple[Sizes | None, ...]:
-    return operands + (None,) * (count - len(operands))
 
 
 def _doublings(a: int | None, b: int | None) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.local_functions import called
-from onnx_subgraph.model.nested import bodies, has_bodies, operands
+from onnx_subgraph.model.nested import behind, bodies, has_bodies, operands
 from onnx_subgraph.model.repetition import Repetition
 from onnx_subgraph.operators.randomness import RANDOM
 from onnx_subgraph.rewriting.outline import Outline
@@ -125,14 +125,7 @@ def _way(
 def _needed(nodes: list[ir.Node], results: Iterable[ir.Value], twins: Mapping[ir.Value, ir.Value]) -> list[ir.Node]:
     """The nodes that `results` need, in order."""
     makers = {output: node for node in nodes for output in node.outputs}
-    needed: set[ir.Node] = set()
-    pending = list(results)
-    while pending:
-        value = pending.pop()
-        node = makers.get(twins.get(value, value))
-        if node is not None and node not in needed:
-            needed.add(node)
-            pending += operands(node)
+    needed = behind(results, lambda value: makers.get(twins.get(value, value)))
     return [node for node in nodes if node in needed]
 
 

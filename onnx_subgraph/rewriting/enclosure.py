@@ -174,9 +174,9 @@ def enclosed(region: Region, opset_imports: Mapping[str, int], constant_of: Cons
     for node in everything:
         if reason := unenclosable(node):
             raise Refused(reason)
-    constants = {v: tensor for v in Region.of(region.graph, nodes).inputs if (tensor := constant_of(v)) is not None}
-    baked = tuple(v for v, tensor in constants.items() if _is_baked(tensor))
     read = Region.of(region.graph, nodes).inputs
+    constants = {v: tensor for v in read if (tensor := constant_of(v)) is not None}
+    baked = tuple(v for v, tensor in constants.items() if _is_baked(tensor))
     arguments = (*(v for v in read if v not in constants), *(v for v in constants if v not in baked))
     graph = ir.GraphView([*arguments, *baked], region.outputs, nodes=nodes).clone()
     stand_ins = list(graph.inputs)[len(arguments) :]

@@ -24,7 +24,7 @@ from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.element_types import named
 from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.rewriting.attribute import Lookup, plain
+from onnx_subgraph.rewriting.attribute import Lookup, known_before
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.dtypes import is_narrower
 from onnx_subgraph.rewriting.emit import Emitter
@@ -219,15 +219,8 @@ def _written(
 
 def _attributes(operator: CanonicalOperator, lookup: Lookup) -> list[ir.Attr]:
     """The attributes of a canonical operator that are present and known before the model runs."""
-    found = []
-    for name in operator.attributes:
-        try:
-            known = lookup(operator.prefix + name)
-        except Refused:  # a dynamic size
-            continue
-        if known is not None:
-            found.append(ir.convenience.convert_attribute(name, plain(known)))  # type: ignore[arg-type]
-    return found
+    known = ((name, known_before(operator.prefix + name, lookup)) for name in operator.attributes)
+    return [ir.convenience.convert_attribute(name, value) for name, value in known if value is not None]  # type: ignore[arg-type]
 
 
 def data_type(name: object) -> ir.DataType | None:

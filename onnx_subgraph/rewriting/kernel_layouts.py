@@ -15,9 +15,8 @@ from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.recipe import recipe_axes
 from onnx_subgraph.language.term import Literal, Rearrange, Term, Variable
 from onnx_subgraph.rewriting import layout
-from onnx_subgraph.rewriting.attribute import Lookup, plain
+from onnx_subgraph.rewriting.attribute import Lookup, known_before
 from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.refused import Refused
 
 _SOURCE = Variable("what is rearranged")
 """The operand of the rearrangement in messages."""
@@ -35,8 +34,8 @@ class Layouts:
         """The layouts of an operator, with sizes from `lookup`. Empty if one of the sizes is unknown."""
         known = {*operator.attributes, *dict(operator.let)}
         named = {axis for recipe in operator.layouts.values() for axis in recipe_axes(recipe)} & known
-        sizes = {axis: _size(operator.prefix + axis, lookup) for axis in named}
-        found = {axis: size for axis, size in sizes.items() if size is not None}
+        sizes = {axis: known_before(operator.prefix + axis, lookup) for axis in named}
+        found = {axis: size for axis, size in sizes.items() if isinstance(size, int)}
         return cls(operator.layouts, found) if len(found) == len(named) else cls()
 
     def __contains__(self, name: str) -> bool:
@@ -65,12 +64,3 @@ class Layouts:
         axes = recipe_axes(recipe)
         sizes: tuple[tuple[str, Term], ...] = tuple((axis, Literal(size)) for axis, size in self.sizes.items() if axis in axes)
         return Rearrange("rearrange", _SOURCE, recipe, sizes)
-
-
-def _size(name: str, lookup: Lookup) -> int | None:
-    try:
-        known = lookup(name)
-    except Refused:  # a dynamic size
-        return None
-    size = plain(known) if known is not None else None
-    return size if isinstance(size, int) else None

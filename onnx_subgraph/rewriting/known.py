@@ -16,18 +16,18 @@ SMALL_BYTES = 4096
 
 def sizes_of(node: ir.Node) -> list[int] | None:
     """The result of a Shape node, or of a Gather from one, if all requested sizes are known, else None."""
-    dims = _dims(node)
+    dims = dims_of(node)
     if node.op_type == "Gather" and not (node.domain or node.attributes):
         whole, indices = node.inputs[0], node.inputs[1]
         shape = None if whole is None else whole.producer()
         at = None if indices is None else indices.const_value
-        if shape is not None and at is not None and len(at.shape) == 1 and (every := _dims(shape)) is not None:
+        if shape is not None and at is not None and len(at.shape) == 1 and (every := dims_of(shape)) is not None:
             dims = [every[index] for index in at.numpy()] if all(abs(index) < len(every) for index in at.numpy()) else None
     known = [size for size in dims or () if isinstance(size, int)]
     return known if dims is not None and len(known) == len(dims) else None
 
 
-def _dims(node: ir.Node) -> list[int | ir.SymbolicDim] | None:
+def dims_of(node: ir.Node) -> list[int | ir.SymbolicDim] | None:
     """The dimensions that a Shape node returns; None if it is another node, or they are unknown."""
     source = node.inputs[0] if node.inputs else None
     if node.op_type != "Shape" or node.domain or source is None or source.shape is None:

@@ -96,7 +96,7 @@ def _is_passing(fragment: Fragment, value: ir.Value) -> bool:
 
 def _cost(way: Rearrangement) -> int | None:
     """A Transpose moves memory, a Reshape does not. None where the shape of a Reshape can't be written."""
-    stages = _stages(way)
+    stages = [(before, after) for before, after in _stages(way) if before != after]
     if any(_target(before, after, _number) is None for before, after in stages):
         return None
     return len(stages) + (0 if _in_order(way) else 4)
@@ -111,26 +111,20 @@ def _in_order(way: Rearrangement) -> bool:
 
 
 def _stages(way: Rearrangement) -> list[tuple[tuple[Size, ...], tuple[Size, ...]]]:
-    """The Reshapes, as (sizes before, sizes after): at most one without a Transpose, else those before and after it."""
+    """The Reshapes, as (sizes before, sizes after): one without a Transpose, else those before and after it."""
     start = source_sizes(way)
     if _in_order(way):
-        return [] if start == way.sizes else [(start, way.sizes)]
-    moved = tuple(way.atoms[axis] for axis in way.order)
-    return [(a, b) for a, b in ((start, way.atoms), (moved, way.sizes)) if a != b]
+        return [(start, way.sizes)]
+    return [(start, way.atoms), (tuple(way.atoms[axis] for axis in way.order), way.sizes)]
 
 
 def _write(fragment: Fragment, way: Rearrangement) -> ir.Value:
-    start, inside = source_sizes(way), way.source in fragment
-    value = way.source if inside else fragment.stand_in(way.source)
-
-    def reshaped(value: ir.Value, before: tuple[Size, ...], after: tuple[Size, ...]) -> ir.Value:
-        return value if before == after else _reshaped(fragment, value, _target(before, after, _number))
-
-    if _in_order(way):
-        return reshaped(value, start, way.sizes)
-    value = reshaped(value, start, way.atoms)
-    value = fragment.node("Transpose", [value], [ir.AttrInt64s("perm", list(way.order))])[0]
-    return reshaped(value, tuple(way.atoms[axis] for axis in way.order), way.sizes)
+    value = way.source if way.source in fragment else fragment.stand_in(way.source)
+    for number, (before, after) in enumerate(_stages(way)):
+        if number:
+            value = fragment.node("Transpose", [value], [ir.AttrInt64s("perm", list(way.order))])[0]
+        value = value if before == after else _reshaped(fragment, value, _target(before, after, _number))
+    return value
 
 
 def split(fragment: Fragment, source: ir.Value, term: Rearrange, lookup: Lookup, count: int) -> tuple[ir.Value, ...]:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching.interior import Dying
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.model.shapes import same_dim, same_shape
+from onnx_subgraph.rewriting.known import dims_of
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.refused import Refused
 
@@ -110,9 +111,8 @@ def _redirect(
         return Redirect(reader, index, same)
     if reader.op_type == "Size" or reader.outputs[0].is_graph_output():
         return None
-    start, end = (reader.attributes[name].as_int() if name in reader.attributes else None for name in ("start", "end"))
     sources: list[int | tuple[ir.Value, int]] = []
-    for dim in list(value.shape)[start:end]:
+    for dim in dims_of(reader) or ():
         source = dim if isinstance(dim, int) else _source(dim, early)
         if source is None:
             return None

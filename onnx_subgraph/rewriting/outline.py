@@ -96,15 +96,7 @@ class Outline:
             current = self._owner.get(home) if home is not None else None
         return None
 
-    def place_before(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
-        """Give new nodes in front of `node` positions between it and everything that was there before."""
-        self._place(node, (*come, node))
-
     def place_at(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
-        """Give the nodes that replace `node` positions up to its own."""
-        self._place(node, come)
-
-    def _place(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
         """Give nodes ascending positions from after what precedes `node` up to its own."""
         above = self.position[node]
         # Original nodes have whole numbers.

@@ -21,7 +21,7 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.nested import reads, within
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
-from onnx_subgraph.model.surgery import remove, replace
+from onnx_subgraph.model.surgery import constant, remove, replace, squeeze, unsqueeze
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Barred, Record
 from onnx_subgraph.rewriting.cells import NEVER_EMPTY, Cell, cell_of
@@ -35,8 +35,6 @@ NAME = "recurrent"
 """The id of such a rewrite, in place of a pattern's id."""
 _ENDLESS = 2**31 - 1
 """A trip count of at least this means no bound."""
-_AXES_ARE_INPUTS = 13
-"""The opset since which Squeeze and Unsqueeze take their axes as an input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +246,12 @@ class _Loop:
     def _commit(self, graph: ir.Graph, opset: int) -> tuple[list[ir.Node], list[ir.Value]]:
         """Replace the Loop by the operator; every result keeps its name. Returns the new nodes and their results."""
         cell, node = self.cell, self.node
-        states = [_axis("Unsqueeze", self._first(state), 0, opset) for state in cell.states]
-        arrays = [_constant(array) for array in (cell.weight, cell.recurrence, cell.bias)]
+        states = [unsqueeze(self._first(state), [0], opset, "") for state in cell.states]
+        arrays = [constant(array, "") for array in (cell.weight, cell.recurrence, cell.bias)]
         inputs = [self.sequence, *(c.outputs[0] for c in arrays), None, *(s[-1].outputs[0] for s in states)]
         made = ir.node(cell.operator, inputs, self._attributes, num_outputs=1 + len(cell.states), name=label(node))
-        last = [_axis("Squeeze", output, 0, opset) for output in made.outputs[1:]]
-        listed = _axis("Squeeze", made.outputs[0], 1, opset)
+        last = [squeeze(output, [0], opset, "") for output in made.outputs[1:]]
+        listed = squeeze(made.outputs[0], [1], opset, "")
         sources = {state.value: nodes[-1].outputs[0] for state, nodes in zip(cell.states, last, strict=True)}
         first = dict(zip(self.body.inputs[2:], node.inputs[2:], strict=True))
         gives = [sources.get(value, first[value]) for value in self.body.inputs[2:]]
@@ -261,6 +259,7 @@ class _Loop:
         handed = {value: ir.node("Identity", [gives[value.index() or 0]]) for value in self.results}
         nodes = [*chain(*states), *arrays, made, *chain(*last), *listed, *handed.values()]
         for number, inner in enumerate(nodes):
+            inner.name = made.name if inner is made else None
             if inner.op_type != "Constant":
                 inner.metadata_props[PATTERN], inner.metadata_props[REPLACES] = NAME, json.dumps([label(node)])
             for index, output in enumerate(inner.outputs):
@@ -283,15 +282,3 @@ def _uncast(value: ir.Value) -> ir.Value:
         value = producer.inputs[0]
         producer = value.producer()
     return value
-
-
-def _constant(array: np.ndarray) -> ir.Node:
-    return ir.node("Constant", [], {"value": ir.tensor(array)})
-
-
-def _axis(operator: str, value: ir.Value, axis: int, opset: int) -> list[ir.Node]:
-    """Nodes that add or remove an axis of a value."""
-    if opset < _AXES_ARE_INPUTS:
-        return [ir.node(operator, [value], {"axes": [axis]})]
-    axes = _constant(np.array([axis], np.int64))
-    return [axes, ir.node(operator, [value, axes.outputs[0]])]

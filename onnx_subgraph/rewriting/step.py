@@ -164,7 +164,8 @@ class Step:
         return [Linear({left: right.array}, None)]
 
     def _elementwise(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
-        return [None if operands[0] is None else Applied(node.op_type, (operands[0],))]
+        known = tuple(operand for operand in operands if operand is not None)
+        return [Applied(node.op_type, known) if len(known) == len(operands) else None]
 
     def _times(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
         a, b = operands
@@ -182,12 +183,8 @@ class Step:
                 return [_biased(one, other)]
         if isinstance(a, Linear) and isinstance(b, Linear):
             return [_added(a, b)]
-        known = a is not None and b is not None and not isinstance(a, Number) and not isinstance(b, Number)
-        return [Applied("Add", (a, b)) if known and a is not None and b is not None else None]
-
-    def _less(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
-        a, b = operands
-        return [None if a is None or b is None else Applied(node.op_type, (a, b))]
+        known = not (a is None or b is None or isinstance(a, Number) or isinstance(b, Number))
+        return self._elementwise(node, operands) if known else [None]
 
     def _minus(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
         a, b = operands
@@ -212,7 +209,7 @@ _Rule = Callable[[Step, ir.Node, list[Term | None]], list[Term | None]]
 _RULES: Mapping[str, _Rule] = {
     "Identity": Step._same,
     "Cast": Step._counted,
-    **dict.fromkeys(("Sigmoid", "Tanh", "Relu"), Step._elementwise),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Relu", "Less"), Step._elementwise),
     **dict.fromkeys(("Split", "Slice"), Step._split),
     "Shape": Step._shape,
     "ConstantOfShape": Step._filled,
@@ -220,7 +217,6 @@ _RULES: Mapping[str, _Rule] = {
     "Mul": Step._times,
     "Add": Step._plus,
     "Sub": Step._minus,
-    "Less": Step._less,
 }
 
 

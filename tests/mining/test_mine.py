@@ -110,3 +110,12 @@ def test_a_fully_covered_model_has_no_units(tmp_path: Path) -> None:
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Abs (x) }')
     onnx.save(model, tmp_path / "m.onnx")
     assert mine([tmp_path / "m.onnx"], LIBRARY).units == ()
+
+
+def test_a_root_of_a_quotient_with_a_negative_number_is_read(tmp_path: Path) -> None:
+    """The root of the number alone would be no real one."""
+    path = tmp_path / "m.onnx"
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) <float k = {-2.0}> {
+        d = Div (k, x)  y = Sqrt (d) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert mine([path], LIBRARY).nodes == 2

@@ -31,7 +31,7 @@ def measurement(
     **attributes: int | str,
 ) -> Measurement:
     signature, other = Signature(operator, dtype, operands, attributes), ratio if apart is None else apart
-    return Measurement(CPU, pattern, signature, 1, ratio, other, max(ratio, other) if least is None else least)
+    return Measurement(CPU, pattern, signature, ratio, other, max(ratio, other) if least is None else least)
 
 
 def costs_of(measurements: Iterable[Measurement], *, refuses: bool = True) -> Costs:

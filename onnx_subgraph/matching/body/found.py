@@ -26,6 +26,7 @@ from onnx_subgraph.matching.interior import live_reader
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.numbering import plain_operator
 from onnx_subgraph.matching.view import View
+from onnx_subgraph.model.nested import behind
 from onnx_subgraph.operators import Schema
 
 _MOST_TRIED = 12
@@ -212,15 +213,7 @@ def _near(view: View, value: ir.Value, read: Sequence[ir.Value]) -> Mapping[int,
 
 def _region(view: View, results: Iterable[ir.Value], read: Sequence[ir.Value]) -> tuple[ir.Node, ...]:
     """The nodes that compute `results` from `read`, without those that depend only on shapes, in the order of the graph."""
-    found: set[ir.Node] = set()
-    queue = list(results)
-    while queue:
-        value = queue.pop()
-        node = view.producer(value)
-        if node is None or node in found or value in read or is_static(view, value):
-            continue
-        found.add(node)
-        queue += [v for v in node.inputs if v is not None]
+    found = behind(results, lambda value: None if value in read or is_static(view, value) else view.producer(value))
     return tuple(sorted(found, key=view.position.__getitem__))
 
 
