@@ -52,7 +52,7 @@ def occurrences(
     if chosen.mined:
         units = mine(models, library, progress).units
         if chosen.mined > len(units):
-            few = f"there are {len(units)} units" if units else "nothing was mined"
+            few = f"{len(units)} unit{'s were' if len(units) > 1 else ' was'} mined" if units else "nothing was mined"
             raise UsageError(f"{few}, and no rank {chosen.mined}", hint="onnx-subgraph mine lists them")
         unit = units[chosen.mined - 1]
         return unit.occurrences, tuple(other.occurrences for other in units if other is not unit)

@@ -28,6 +28,7 @@ def init(folder: Path, name: str | None, as_json: bool) -> int:
     except OSError as error:
         raise UsageError(f"{folder} can't be written: {error.strerror or error}", hint="name another folder") from error
     package = folder / name.replace("-", "_")
+    here = f"./{folder}" if len(folder.parts) == 1 else folder  # pip takes a name alone for that of a published package
     if as_json:
         show_json({"name": name, "files": [str(path) for path in files]})
     else:
@@ -36,6 +37,6 @@ def init(folder: Path, name: str | None, as_json: bool) -> int:
             f"{name} is written:\n{written}\n\n"
             f"onnx-subgraph test-patterns squared-relu --patterns {package}   proves its pattern\n"
             f"onnx-subgraph new-pattern MODEL --mined 1 --id ID -o FILE   writes another one\n"
-            f"pip install {folder}   makes it known as --patterns {name}"
+            f"pip install {here}   makes it known as --patterns {name}"
         )
     return 0

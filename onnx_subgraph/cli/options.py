@@ -279,7 +279,7 @@ def feeds_options(command: Command) -> Command:
                 type=input_shape,
                 multiple=True,
                 metavar="INPUT=1x128",
-                help="The shape of an input, for random inputs. May be repeated.",
+                help="The shape of an input. May be repeated.",
             ),
             click.option(
                 "--inputs",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_subgraph.cli.ci import EXPECT, WRITE_EXPECT, Wanted, write_whole
-from onnx_subgraph.cli.finite import Finite
+from onnx_subgraph.cli.finite import Finite, NotNan
 from onnx_subgraph.cli.options import (
     complete_ids,
     feeds_options,
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--gain",
-    type=click.FloatRange(min=0),
+    type=NotNan(min=0),
     metavar="SHARE",
     show_default="what the backend says of itself",
     help="The share of a region's time that the backend is expected to save, compared with the estimated cost of "

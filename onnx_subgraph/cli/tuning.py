@@ -132,6 +132,10 @@ class Tuner:
             hint = "measure with --tune --tuned FILE, for all models at once"
             raise UsageError(f"{self.file}: it has no entry for {model}", hint=hint)
         tuning = self.kept[name]
+        if options.target not in ("onnxruntime", tuning.target):
+            raise UsageError(
+                f"{self.file} has what is best for the target {tuning.target}", hint="leave --target out, or add --tune"
+            )
         if changed := tuning.other_machine:
             self.warn(f"Warning: {model}: what {self.file} says was measured elsewhere: {changed}; --tune measures again")
         return _tuned(options, tuning)

@@ -55,11 +55,16 @@ class _Reader:
         return iter([atom for _, atom in found])
 
     def can_be_read(self, node: ir.Node) -> bool:
-        """Whether a node is a step of its own: it computes floats, and a formula can say what from its inputs and attributes."""
+        """Whether a node is a step of its own: it computes floats, and a formula can say what from its inputs and attributes.
+
+        No proof draws strings.
+        """
         result = node.outputs[0] if node.outputs else None
         if result is None or result.dtype not in FLOATS or result.shape is None or node.op_type in RANDOM | _BY_SHAPE:
             return False
         if self.view.schema(node) is None or has_bodies(node) or is_over_several_axes(self.view, node):
+            return False
+        if any(value is not None and value.dtype == ir.DataType.STRING for value in node.inputs):
             return False
         numbers = (self.view.scalar(value) for value in node.inputs if value is not None)
         if not all(isfinite(scalar.number) for scalar in numbers if scalar is not None):

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.language.term import Static
-from onnx_subgraph.matching.numbering import axes_rank, formal
+from onnx_subgraph.matching.numbering import NOOP, axes_rank, formal
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.operators import Schema, is_axis, is_ordered
@@ -56,8 +56,9 @@ def _static(view: View, value: ir.Value) -> Static | None:
 
 
 def _meant(node: ir.Node, schema: Schema, found: dict[str, Static]) -> Keywords:
-    """Static arguments without those at their default."""
+    """Static arguments without those at their default, or without a meaning: NOOP says what no axes mean."""
     rank = axes_rank(node)
+    found = {name: said for name, said in found.items() if name != NOOP or not found.get("axes")}
     kept: list[tuple[str, Static]] = []
     for name, said in sorted(found.items()):
         spec = schema.attributes.get(name)

@@ -26,6 +26,7 @@ from onnx_subgraph.regions.region import Region
 from onnx_subgraph.regions.selector import Builder, NewNode, Review, Reviewer
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment
+from onnx_subgraph.rewriting.function import not_in_a_body
 from onnx_subgraph.rewriting.refused import Refused
 
 MOST_BAKED = 1 << 10
@@ -198,10 +199,7 @@ def unenclosable(node: ir.Node) -> str:
     """Why a definition can't hold a node; "" where it can."""
     if any(a.is_ref() for a in node.attributes.values()):
         return f"{node.op_type} {node.name or ''} has an attribute of the function that it is in".replace("  ", " ")
-    if not node.domain and not operators.is_standard(node.op_type):
-        # onnxruntime 1.31 crashes on its own operators of the default domain inside a definition.
-        return f"the definition would hold {node.op_type}, which is no operator of the standard"
-    return ""
+    return not_in_a_body(node)
 
 
 def enclose(

@@ -62,13 +62,23 @@ _NOT_IN_A_BODY = frozenset({("com.microsoft", "EmbedLayerNormalization")})
 """In the body of a function, onnxruntime 1.31 wrongly infers the type of the ids for the results of these operators."""
 
 
+def not_in_a_body(node: ir.Node) -> str:
+    """Why a node can't be in the body of a function; "" where it can.
+
+    onnxruntime 1.31 crashes there on its own operators of the default domain.
+    """
+    if (node.domain, node.op_type) in _NOT_IN_A_BODY:
+        return f"onnxruntime does not load {node.op_type} in the body of a function"
+    if not node.domain and not operators.is_standard(node.op_type):
+        return f"the body of a function would hold {node.op_type}, which is no operator of the standard"
+    return ""
+
+
 def check_body(nodes: Iterable[ir.Node]) -> None:
-    """Refuse nodes that can't be in a function: onnxruntime 1.31 crashes there on its own operators of the default domain."""
+    """Refuse nodes that can't be in the body of a function."""
     for node in nodes:
-        if (node.domain, node.op_type) in _NOT_IN_A_BODY:
-            raise Unloadable(f"onnxruntime does not load {node.op_type} in the body of a function")
-        if not node.domain and not operators.is_standard(node.op_type):
-            raise Refused(f"the body of a function would hold {node.op_type}, which is no operator of the standard")
+        if reason := not_in_a_body(node):
+            raise Unloadable(reason) if node.domain else Refused(reason)
 
 
 def _check_complete(inner: Fragment) -> None:

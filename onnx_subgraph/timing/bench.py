@@ -141,7 +141,7 @@ class _Entrant:
 
     def must_run(self) -> Runner:
         if self.runner is None:
-            raise ModelError(f"{self.model}: {self.problem}", hint="the others are compared with the first model")
+            raise ModelError(f"{self.model}: {self.problem}", hint="it is the first model, which others are compared with")
         return self.runner
 
 

@@ -92,11 +92,13 @@ def first_that_runs(
             return Case(sizes, seed, feeds, outputs, seconds=taken)
         said = said or outputs.message
         refusals.learn(outputs.message, sizes)
+    next_step = "give its shapes with --shape INPUT=1x128 or its feeds with --inputs FEEDS.npz"
     if refusals.fixed:
         failed = "the original model does not run on the shapes given"
+    elif len(tried) == 1:
+        failed, next_step = "the original model does not run on inputs of its shapes", "give its feeds with --inputs FEEDS.npz"
     else:
         failed = f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried)"
-    next_step = "give its shapes with --shape INPUT=1x128 or its feeds with --inputs FEEDS.npz"
     return Failure(f"{failed}; {next_step}. onnxruntime says: {said}")
 
 

@@ -23,6 +23,14 @@ def test_a_new_pack_proves(run: Run, tmp_path: Path) -> None:
     assert "my-pack 0.1.0" in run("list-patterns", "squared-relu", "--patterns", package).out
 
 
+def test_pip_is_given_a_folder_and_not_the_name_of_a_published_package(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "pip install ./ip " in run("init", "ip").out
+    assert f"pip install {tmp_path / 'other'} " in run("init", tmp_path / "other").out
+
+
 def test_the_folder_around_a_pack_is_an_error_that_names_the_pack(run: Run, tmp_path: Path) -> None:
     run("init", tmp_path / "mine")
     result = run("list-patterns", "--patterns", tmp_path / "mine")

@@ -94,6 +94,7 @@ def test_the_expected_gain_decides_and_a_measurement_needs_verification(run: Run
     done = run(*given, "--gain", "0.1")
     assert done.code == 0 and "0 engines" in done.out and "10% of its work" in " ".join(done.out.split())
     assert "2 engines" in run(*given, "--gain", "inf").out
+    assert "nan is not a number" in run(*given, "--gain", "nan").err
     refused = run(*given, "--measure", "--no-verify")
     assert refused.code == 2 and "--measure needs verification" in refused.err
 

@@ -40,6 +40,15 @@ def test_a_saved_choice_is_used(gelu: Path, tmp_path: Path, run: Run, monkeypatc
         assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == operators
 
 
+def test_a_saved_choice_is_for_its_target(gelu: Path, tmp_path: Path, run: Run) -> None:
+    kept = tmp_path / "tuned.json"
+    assert run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx").code == 0
+    target = json.loads(kept.read_text())["models"][gelu.name]["target"]
+    ran = run("fuse", gelu, "--tuned", kept, "--target", "function", "-o", tmp_path / "other.onnx")
+    assert ran.code == 2 and f"{kept} has what is best for the target {target}" in ran.err
+    assert not (tmp_path / "other.onnx").exists()
+
+
 def test_a_choice_of_another_machine_is_used_with_a_warning(gelu: Path, tmp_path: Path, run: Run) -> None:
     kept = tmp_path / "tuned.json"
     run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx")

@@ -119,3 +119,17 @@ def test_a_root_of_a_quotient_with_a_negative_number_is_read(tmp_path: Path) -> 
         d = Div (k, x)  y = Sqrt (d) }"""
     onnx.save(onnx.parser.parse_model(text), path)
     assert mine([path], LIBRARY).nodes == 2
+
+
+def test_a_unit_says_what_its_pattern_can_match(tmp_path: Path) -> None:
+    """With axes, noop_with_empty_axes means nothing, and the matcher reads its default. No proof draws strings."""
+    path = tmp_path / "m.onnx"
+    text = """<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 3]>
+      g (float[4, 5] x, string[4] s) => (float[4] y, float[4, 2] z)
+      <int64[1] last = {-1}> {
+        a = Sin (x)  y = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (a, last)
+        z = ai.onnx.ml.OneHotEncoder <cats_strings = ["a", "b"]> (s) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    found = [str(unit.formula) for unit in mine([path], LIBRARY).units]
+    assert any("ReduceSum" in formula for formula in found), found
+    assert not any("noop_with_empty_axes" in formula or "OneHotEncoder" in formula for formula in found)

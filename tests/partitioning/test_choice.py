@@ -224,10 +224,24 @@ def test_operators_that_crash_onnxruntime_in_a_function_are_in_no_region(text: s
     """onnxruntime's own operators of the default domain end the process inside a function."""
     partition = parted(text)
     assert [group.reason for group in partition.unsupported] == [
-        "the definition would hold SimplifiedLayerNormalization, which is no operator of the standard"
+        "the body of a function would hold SimplifiedLayerNormalization, which is no operator of the standard"
     ]
     assert engines_of(partition.model)
     np.testing.assert_allclose(run(partition.model, x())[0], run(text, x())[0], rtol=1e-6)
+
+
+def test_operators_that_onnxruntime_does_not_load_in_a_function_are_in_no_region() -> None:
+    """What `fuse` writes can be partitioned: EmbedLayerNormalization has the wrong type inside a function."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+      g (int32[2, 3] ids) => (float[2, 3, 4] y) <float[5, 4] words = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0},
+        float[3, 4] places = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2}, float[4] scale = {1, 2, 3, 4}, float[4] shift = {0, 0, 0, 1}> {
+        e, m = com.microsoft.EmbedLayerNormalization (ids, "", words, places, "", scale, shift)
+        a = Relu (e)  b = Neg (a)  c = Abs (b)  y = Sqrt (c) }"""
+    partition = parted(text)
+    assert [group.reason for group in partition.unsupported] == [
+        "onnxruntime does not load EmbedLayerNormalization in the body of a function"
+    ]
+    assert engines_of(partition.model)
 
 
 def test_partitioning_again_keeps_the_engines() -> None:
