@@ -143,6 +143,6 @@ def _size(tensor: onnx.TensorProto, path: Path, location: str) -> int:
     if not file.is_file():
         raise ModelError(
             f"{path}: the data file '{location}' of tensor '{tensor.name}' is missing",
-            hint=f"a model with external data is more than one file; put '{location}' beside it",
+            hint=f"a model with external data is more than one file, named by its path and not piped; put '{location}' beside it",
         )
     return file.stat().st_size

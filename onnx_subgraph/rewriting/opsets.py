@@ -12,6 +12,7 @@ from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes, is_settled
+from onnx_subgraph.operators import latest_opset
 from onnx_subgraph.rewriting.raising import check_raised
 from onnx_subgraph.rewriting.rewrite import Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
@@ -44,6 +45,8 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
     if opset != "auto":
         if int(opset) < own:
             raise UsageError(f"the model has opset {own}, which can't be lowered to {opset}", hint="give a higher one, or keep")
+        if int(opset) > latest_opset():
+            raise UsageError(f"onnx knows no opset {opset}", hint=f"give one up to {latest_opset()}, or install a later onnx")
         base = _at_opset(original, int(opset), rewriter, clock)
         yield Attempt(base, rewriter(base))
         return
