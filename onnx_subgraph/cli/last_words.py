@@ -20,9 +20,8 @@ _pipes: list[int] = []
 
 def listen() -> None:
     """Makes the fork. Only for a program, at its start, before it has threads."""
-    if not hasattr(os, "fork") or _pipes:
-        return
-    sys.stderr.flush()
+    if not hasattr(os, "fork") or _pipes or None in (sys.stdin, sys.stdout, sys.stderr):
+        return  # the pipe would take the place of a closed stream
     with suppress(OSError):  # no more processes or files are allowed
         ours, theirs = os.pipe()
         if os.fork() == 0:

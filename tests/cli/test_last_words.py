@@ -25,8 +25,11 @@ FATAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[2, n, 4] x, float[1
 """onnxruntime ends the process for a batch of 0. Verification does not look into branches."""
 
 
+START = "from onnx_subgraph.cli.last_words import listen, now; listen()"
+
+
 def program(*lines: str) -> subprocess.CompletedProcess[str]:
-    text = "\n".join(["import os, signal", "from onnx_subgraph.cli.last_words import listen, now", "listen()", *lines])
+    text = "\n".join(["import os, signal", START, *lines])
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -48,6 +51,12 @@ def test_an_ended_process_says_its_stage(name: str) -> None:
 )
 def test_a_process_at_no_stage_says_nothing(lines: tuple[str, ...]) -> None:
     assert program(*lines).stderr == ""
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
+def test_a_closed_stream_is_no_pipe(closed: str) -> None:
+    command = f"'{sys.executable}' -c 'import os; {START}; now(\"find\"); os._exit(3)' {closed}"
+    assert subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False).returncode == 3
 
 
 def test_a_crash_of_onnxruntime_is_told(tmp_path: Path) -> None:
