@@ -13,13 +13,14 @@ def main() -> int:
     try:
         from onnx_subgraph.cli import main as run
         from onnx_subgraph.cli.idle import sleep_soon
-        from onnx_subgraph.cli.last_words import listen
+        from onnx_subgraph.cli.last_words import end, listen
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted: nothing was written.\n")
         return 2
     sleep_soon()
     listen()
     code = run()
+    end()
     gc.freeze()  # Python collects garbage while it shuts down. Without this it would traverse a million objects for nothing.
     return code
 

@@ -104,8 +104,8 @@ def _fuse(
         notes[attempt.fused.opset] = "raised to it, the model is not equivalent to the original"
     fused = settled.fused
     verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
-    held = {rewrite.place for rewrite in fused.held}
-    undone = {place: one for place, one in undone.items() if one.instead or place not in held}  # others: at another opset only
+    here, held = {one.rewrite.place for one in settled.undone}, {rewrite.place for rewrite in fused.held}
+    undone = {p: one if p in here else replace(one, instead="") for p, one in undone.items() if p in here or p not in held}
     marked, verdict = _marked(fused.model, options.marks, as_it_was, verdict, reference, clock)
     unchanged = not (fused.is_changed or prepared) and fused.opset == opset_before
     if not unchanged:

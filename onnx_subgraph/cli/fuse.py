@@ -232,7 +232,8 @@ def fuse(
         excerpts=report is not None,
         **feeds,
     )
-    tuner = Tuner(tune, tune_budget, tuned, backends, lambda line: click.echo(line, err=True))
+    named = target if click.get_current_context().get_parameter_source("target") is ParameterSource.COMMANDLINE else None
+    tuner = Tuner(tune, tune_budget, tuned, backends, lambda line: click.echo(line, err=True), named)
     tuner.check(jobs, options)
     if executor and tune:
         raise UsageError("--tune needs this machine for itself", hint="leave --executor out")

@@ -13,29 +13,39 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-CAUSES = "onnxruntime may have crashed, or the memory may have run out"
-_pipes: list[int] = []
-"""The pipe to the fork, if there is one."""
+CAUSES = "onnxruntime may have crashed, the memory may have run out, or it was killed"
+_forks: dict[int, int] = {}
+"""The process number of the fork → the pipe to it, if there is one."""
 
 
 def listen() -> None:
     """Makes the fork. Only for a program, at its start, before it has threads."""
-    if not hasattr(os, "fork") or _pipes or None in (sys.stdin, sys.stdout, sys.stderr):
+    if not hasattr(os, "fork") or _forks or None in (sys.stdin, sys.stdout, sys.stderr):
         return  # the pipe would take the place of a closed stream
     with suppress(OSError):  # no more processes or files are allowed
         ours, theirs = os.pipe()
-        if os.fork() == 0:
+        fork = os.fork()
+        if not fork:
             os.close(theirs)
             _speak(ours)
         os.close(ours)
-        _pipes.append(theirs)
+        _forks[fork] = theirs
 
 
 def now(stage: str) -> None:
     """Says that the command is at this stage; "" if it is at none, and may end."""
-    for pipe in _pipes:
+    for pipe in _forks.values():
         with suppress(OSError):  # the fork was ended
             os.write(pipe, " ".join(stage.splitlines()).encode(errors="backslashreplace") + b"\n")
+
+
+def end() -> None:
+    """Lets the fork end, and waits for it: otherwise it would stay in the table of processes until this one is gone."""
+    while _forks:
+        fork, pipe = _forks.popitem()
+        with suppress(OSError):
+            os.close(pipe)
+            os.waitpid(fork, 0)
 
 
 def _speak(pipe: int) -> NoReturn:

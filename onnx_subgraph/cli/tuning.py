@@ -69,13 +69,17 @@ def tune_options(command: Command) -> Command:
 
 @dataclass(slots=True)
 class Tuner:
-    """The options of `tune_options`. found: the measurement of each model. kept: the content of the file, by its model names."""
+    """The options of `tune_options`. target: the one that the user named, or None.
+
+    found: the measurement of each model. kept: the content of the file, by its model names.
+    """
 
     tune: bool
     budget: float | None
     file: Path | None
     backends: tuple[str, ...]
     warn: Callable[[str], None]
+    target: str | None = None
     found: dict[Path, Tuning] = field(default_factory=dict)
     kept: dict[str, Tuning] = field(default_factory=dict)
 
@@ -132,10 +136,9 @@ class Tuner:
             hint = "measure with --tune --tuned FILE, for all models at once"
             raise UsageError(f"{self.file}: it has no entry for {model}", hint=hint)
         tuning = self.kept[name]
-        if options.target not in ("onnxruntime", tuning.target):
-            raise UsageError(
-                f"{self.file} has what is best for the target {tuning.target}", hint="leave --target out, or add --tune"
-            )
+        if self.target not in (None, tuning.target):
+            hint = "leave --target out, or measure again with --tune"
+            raise UsageError(f"{self.file} has what is best for the target {tuning.target}", hint=hint)
         if changed := tuning.other_machine:
             self.warn(f"Warning: {model}: what {self.file} says was measured elsewhere: {changed}; --tune measures again")
         return _tuned(options, tuning)

@@ -108,10 +108,13 @@ def _sliced(constants: Constants, node: ir.Node) -> _Selection | None:
     start, end, axis, *steps = (int(number.reshape(())) for number in numbers if number is not None)
     if steps not in ([], [1]) or not ((end - start == 1 and end) or (start == -1 and end >= np.iinfo(np.int32).max)):
         return None
+    if not -len(value.shape) <= axis < len(value.shape):
+        return None
+    axis %= len(value.shape)
     size = value.shape[axis]
     if start not in (0, -1) and not (isinstance(size, int) and -size <= start < size):
         return None  # the row need not be there
-    return _Selection(node, axis % len(value.shape), start, drops=False)
+    return _Selection(node, axis, start, drops=False)
 
 
 @dataclass(slots=True)

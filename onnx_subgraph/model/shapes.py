@@ -188,9 +188,7 @@ def proved_only(model: ir.Model) -> Iterator[None]:
     ends = [(graph, [value.shape for value in graph.outputs]) for graph in model.graphs()]
     claims = bool(states) or any(value.meta.get(DECLARED, (None, None))[1] is not None for value in known)
     if claims:
-        for value in known:
-            value.shape = None
-        _infer_with_states(model, states)
+        _infer_anew(model, known, states)
     yield
     for value, shape in known.items() if claims else ():
         value.shape = shape if value.shape is None else value.shape
@@ -199,16 +197,23 @@ def proved_only(model: ir.Model) -> Iterator[None]:
             value.shape = _filled(value.shape, shape)
 
 
-def _infer_with_states(model: ir.Model, states: Sequence[LoopState]) -> None:
-    """Infer shapes. In a Loop's body its state has the sizes of the operand that a step keeps; ranks are taken to be kept."""
-    infer_shapes(model)
-    lost: set[tuple[ir.Value, int]] = set()
-    while now := {(s.before, axis) for s in states for axis in s.changed(same_dim)} - lost:
-        lost |= now
-        for before in {before: None for before, _ in lost}:
-            dims_now = dims(before) or ()
-            before.shape = ir.Shape(ir.SymbolicDim(None) if (before, i) in lost else d for i, d in enumerate(dims_now))
+def _infer_anew(model: ir.Model, known: Collection[ir.Value], states: Sequence[LoopState]) -> None:
+    """Infer the shapes of all values in `known`, whatever they were.
+
+    What a Loop carries has the sizes of its operand, except those that a step may change. Ranks are taken to be kept.
+    """
+    changed: set[tuple[ir.Value, int]] = set()
+    while True:
+        sizes = {state.before: dims(state.before) or () for state in states}
+        for value in known:
+            value.shape = None
+        for value in {value: None for value, _ in changed}:
+            value.shape = ir.Shape(ir.SymbolicDim(None) if (value, i) in changed else d for i, d in enumerate(sizes[value]))
         infer_shapes(model)
+        more = {(state.before, axis) for state in states for axis in state.changed(same_dim)} - changed
+        if not more:
+            return
+        changed |= more
 
 
 def _filled(shape: ir.Shape | None, other: ir.Shape | None) -> ir.Shape | None:

@@ -25,6 +25,7 @@ from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.timing.difference import difference
 from onnx_subgraph.timing.memory import peak
 from onnx_subgraph.timing.profile import Profile, modules_of, node_times, profiled
 from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_runner, try_once
@@ -243,7 +244,7 @@ def _timed(one: _Entrant, first: _Entrant, seconds: Sequence[float], of_first: S
         ratio=None if one is first else ratio(seconds, of_first),
         opening=one.runner.seconds,
         memory=peak(one.model, one.runtime, run.setting, run.feeds) if run.options.memory else None,
-        difference=None if one is first else _difference(one.outputs, first.outputs),
+        difference=None if one is first else difference(one.outputs, first.outputs),
         profile=profiled(one.model, one.runtime, run.setting, run.feeds, run.modules) if profiles else None,
     )
 
@@ -251,8 +252,11 @@ def _timed(one: _Entrant, first: _Entrant, seconds: Sequence[float], of_first: S
 def _feeds(model: ir.Model, path: Path, runner: Runner, options: BenchOptions) -> tuple[Feeds, Mapping[str, int]]:
     """The feeds for all runs, and their sizes. path: of the model. Raises UsageError where none can be made."""
     inputs = required_inputs(model)
+    session = None if runner.session is None else guarded(runner.session, model, path, options.provider)
     if options.inputs is not None:
         feeds = read_feeds(Path(options.inputs), model.graph.inputs)
+        if session is not None and (refused := session.refuses(feeds)) is not None:
+            raise UsageError(f"{path} can't be run on the feeds given: {refused.message}", hint="give others with --inputs")
         return feeds, sizes_of(feeds, inputs)
     if reason := unfeedable(model):
         raise UsageError(reason, hint="give them with --inputs")
@@ -266,10 +270,9 @@ def _feeds(model: ir.Model, path: Path, runner: Runner, options: BenchOptions) -
     def tried(likely: Likely) -> Iterator[Sizes]:
         return ({**sizes, **options.sizes} for sizes in refusals.guided(trials(model, options.shapes, likely)))
 
-    if runner.session is None:
+    if session is None:
         sizes = next(tried(USUAL))
         return draw_feeds(model, sizes, options.seed), sizes
-    session = guarded(runner.session, model, path, options.provider)
     if known.keys() - chosen.keys():  # usual sizes could take minutes for a run
         small = first_that_runs(model, session, islice(tried(FIRST), 1), refusals, options.seed)
         if isinstance(small, Case) and small.seconds > LONG:
@@ -278,23 +281,3 @@ def _feeds(model: ir.Model, path: Path, runner: Runner, options: BenchOptions) -
     if isinstance(case, Failure):
         raise UsageError(case.message)
     return case.feeds, case.sizes
-
-
-def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> float | None:
-    """The largest difference of an output's element, relative to the largest element of that output."""
-    worst: float | None = None
-    for name, wanted in expected.items():
-        other = found.get(name)
-        if not isinstance(wanted, np.ndarray) or wanted.dtype.kind not in "fiub" or not isinstance(other, np.ndarray):
-            continue
-        if other.shape != wanted.shape:
-            return math.inf
-        if not wanted.size:
-            continue
-        with np.errstate(all="ignore"):
-            a, b = wanted.astype(np.float64), other.astype(np.float64)
-            apart = np.abs(np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, a - b)).max()
-            largest = np.abs(a[np.isfinite(a)]).max(initial=0.0)
-        share = float(apart / largest) if largest else float(apart)
-        worst = share if worst is None else max(worst, share)
-    return worst

@@ -70,6 +70,26 @@ def test_a_crash_of_onnxruntime_is_told(tmp_path: Path) -> None:
     assert f"{model}: the process that worked on it was ended by SIGABRT at the stage 'reference on" in done.stderr
 
 
+def test_an_interrupt_of_the_terminal_is_for_the_command() -> None:
+    """A terminal sends ^C to the fork as well."""
+    lines = ("signal.signal(signal.SIGINT, signal.SIG_IGN)", "now('find')", "os.killpg(0, signal.SIGINT)")
+    text = "\n".join(["import os, signal", START, *lines, "os.kill(os.getpid(), signal.SIGKILL)"])
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False, start_new_session=True
+    )
+    assert "at the stage 'find'" in done.stderr
+
+
+def test_the_stages_end_with_the_progress() -> None:
+    lines = ("from onnx_subgraph.cli.terminal import progress", "with progress() as say: say('find \\udcff')")
+    assert program(*lines, "os.kill(os.getpid(), signal.SIGKILL)").stderr == ""
+
+
+def test_the_fork_is_gone_when_the_command_ends() -> None:
+    done = program("from onnx_subgraph.cli.last_words import end", "end()", "print(os.waitpid(-1, os.WNOHANG))")
+    assert "ChildProcessError" in done.stderr, "there is no child left"
+
+
 def test_an_ended_worker_has_a_code_or_a_signal() -> None:
     assert str(Lost(3)) == f"the process that worked on it was ended with code 3; {CAUSES}"
     assert str(Lost(-1000, "find")) == f"the process that worked on it was ended with code -1000 at the stage 'find'; {CAUSES}"

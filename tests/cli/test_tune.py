@@ -44,9 +44,11 @@ def test_a_saved_choice_is_for_its_target(gelu: Path, tmp_path: Path, run: Run) 
     kept = tmp_path / "tuned.json"
     assert run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx").code == 0
     target = json.loads(kept.read_text())["models"][gelu.name]["target"]
-    ran = run("fuse", gelu, "--tuned", kept, "--target", "function", "-o", tmp_path / "other.onnx")
-    assert ran.code == 2 and f"{kept} has what is best for the target {target}" in ran.err
-    assert not (tmp_path / "other.onnx").exists()
+    for other in {"function", "onnxruntime", "standard"} - {target}:
+        ran = run("fuse", gelu, "--tuned", kept, "--target", other, "-o", tmp_path / "other.onnx")
+        assert ran.code == 2 and f"{kept} has what is best for the target {target}" in ran.err
+        assert not (tmp_path / "other.onnx").exists()
+    assert run("fuse", gelu, "--tuned", kept, "--target", target, "-o", tmp_path / "other.onnx").code == 0
 
 
 def test_a_choice_of_another_machine_is_used_with_a_warning(gelu: Path, tmp_path: Path, run: Run) -> None:

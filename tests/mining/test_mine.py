@@ -122,14 +122,22 @@ def test_a_root_of_a_quotient_with_a_negative_number_is_read(tmp_path: Path) -> 
 
 
 def test_a_unit_says_what_its_pattern_can_match(tmp_path: Path) -> None:
-    """With axes, noop_with_empty_axes means nothing, and the matcher reads its default. No proof draws strings."""
+    """With axes, noop_with_empty_axes means nothing, and the matcher reads its default."""
     path = tmp_path / "m.onnx"
-    text = """<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 3]>
-      g (float[4, 5] x, string[4] s) => (float[4] y, float[4, 2] z)
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float[4, 5] x) => (float[4] y, float[4, 5] z)
       <int64[1] last = {-1}> {
         a = Sin (x)  y = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (a, last)
-        z = ai.onnx.ml.OneHotEncoder <cats_strings = ["a", "b"]> (s) }"""
+        b = Cos (x)  z = ReduceSum <noop_with_empty_axes = 1> (b) }"""
     onnx.save(onnx.parser.parse_model(text), path)
     found = [str(unit.formula) for unit in mine([path], LIBRARY).units]
-    assert any("ReduceSum" in formula for formula in found), found
-    assert not any("noop_with_empty_axes" in formula or "OneHotEncoder" in formula for formula in found)
+    assert any("ReduceSum" in formula and "axes=[-1]" in formula for formula in found), found
+    assert not any("axes=[-1]" in formula and "noop_with_empty_axes" in formula for formula in found)
+
+
+def test_no_unit_reads_strings(tmp_path: Path) -> None:
+    """No proof draws them."""
+    path = tmp_path / "m.onnx"
+    text = """<ir_version: 8, opset_import: ["": 18, "ai.onnx.ml": 3]> g (string[4] s) => (float[4, 2] z) {
+        a = ai.onnx.ml.OneHotEncoder <cats_strings = ["a", "b"], zeros = 1> (s)  z = Sin (a) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert not any("OneHotEncoder" in str(unit.formula) for unit in mine([path], LIBRARY).units)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.model.loop_states import loop_states
+from onnx_subgraph.model.shapes import infer_shapes, proved_only
+from onnx_subgraph.model.simplify import compute_read_rows
 from onnx_subgraph.verification.sessions import Failure, open_session, run
 from tests.verification.models import write
 
@@ -69,3 +74,39 @@ def test_the_fused_model_gives_the_same_for_short_inputs(text: str, tmp_path: Pa
         for name, wanted in both[0].items():
             assert both[1][name].shape == wanted.shape, (name, length)
             np.testing.assert_allclose(both[1][name], wanted, rtol=1e-5, atol=1e-6)
+
+
+LAST = """<ir_version: 9, opset_import: ["" : 18]> g (float[2, SIZE, 8] x, float[8, 8] w) => (float[?] o)
+  <int64[1] start = {2}, int64[1] end = {3}, int64[1] axis = {AXIS}> {
+    a = MatMul (x, w)  b = Relu (a)  o = Slice (b, start, end, axis) }"""
+
+
+@pytest.mark.parametrize(("size", "rows"), [("3", 1), ("2", 2), ("seq", "seq")])
+def test_a_row_is_computed_alone_where_it_is_there(size: str, rows: object) -> None:
+    model = ir.from_proto(onnx.parser.parse_model(LAST.replace("SIZE", size).replace("AXIS", "1")))
+    infer_shapes(model)
+    compute_read_rows(model)
+    product = next(node for node in model.graph if node.op_type == "MatMul")
+    assert product.outputs[0].shape is not None and str(product.outputs[0].shape[1]) == str(rows)
+
+
+@pytest.mark.parametrize("axis", ["5", "-5"])
+def test_a_slice_along_no_axis_stays(axis: str) -> None:
+    model = ir.from_proto(onnx.parser.parse_model(LAST.replace("SIZE", "3").replace("AXIS", axis)))
+    infer_shapes(model)
+    assert not compute_read_rows(model)
+
+
+def test_the_sizes_of_states_that_a_loop_swaps_are_not_known() -> None:
+    """One of them grows, which the other shows after the next step only. The Loop is in a body."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (bool c, float[1, 4] u) => (float[?, 4] o)
+      <int64[2] rows = {2, 1}, bool yes = {1}, int64 two = {2}> {
+        o = If (c) <else_branch = e () => (float[?, 4] z) { z = Identity (u) }, then_branch = t () => (float[?, 4] p) {
+          p, q, r = Loop (two, yes, u, u, u) <body = b (int64 i, bool k, float[1, 4] s1, float[1, 4] s2, float[1, 4] s3)
+            => (bool k2, float[?, 4] t1, float[?, 4] t2, float[1, 4] t3) {
+              k2 = Identity (k)  t1 = Identity (s2)  t2 = Tile (s1, rows)  t3 = Relu (s3) }> }> }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    infer_shapes(model)
+    with proved_only(model):
+        sizes = [state.before.shape[0] for state in loop_states(model) if state.before.shape is not None]
+    assert [isinstance(size, int) for size in sizes] == [False, False, True]

@@ -159,6 +159,12 @@ def test_a_replacement_that_saves_no_node_has_to_be_faster() -> None:
     assert rewritten(MODEL, RESPELL, costs=NONE).operators == ["Relu", "Add"]
 
 
+def test_a_replacement_by_other_operators_that_saves_no_node_is_made_at_any_cost_only() -> None:
+    other = pattern("y = Relu(x) + x", example='{x: "float32[2, 8]"}', id_="other", onnxruntime="y = Sum(Sigmoid(x), x)")
+    assert rewritten(MODEL, other, costs=costs_of([measurement(0.5, (4, 8))])).operators == ["Relu", "Add"]
+    assert rewritten(MODEL, other, costs=NONE).operators == ["Sigmoid", "Sum"]
+
+
 def test_all_fusions_are_proposed_only_where_that_would_make_this_one() -> None:
     slower = costs_of([measurement(1.5, (4, 8)), measurement(1.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
     assert [skip.change for skip in rewritten(MODEL, FUSE, costs=slower).skips] == ["ask for it all the same: --prefer fusion"]

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from tests.soundness import einsums, masks
+from tests.soundness import bounds, einsums, masks
 from tests.soundness.growth import Growth, Value
 
 Grow = Callable[[Growth], object]
@@ -414,7 +414,7 @@ OPERATORS: tuple[tuple[Grow, int], ...] = (
     (unary, 6), (binary, 8), (integers, 1), (cast, 2), (where, 2), (reduction, 2), (centred, 1), (matmul, 2), (gemm, 2),
     (convolution, 2), (normalization, 2), (softmax, 2), (transpose, 2), (reshape, 2), (squeeze, 1), (pieces, 2), (gather, 1),
     (widen, 1), (pool, 1), (dropout, 1), (clip, 1), (branch, 1), (loop, 1),
-    (masks.bounded, 3), (masks.taken, 2), (masks.doubled, 2), (row, 3), (enlarge, 2),
+    (masks.bounded, 3), (masks.taken, 2), (masks.doubled, 2), (row, 3), (enlarge, 2), (bounds.cut, 2),
 )  # fmt: skip
 """What a graph is grown from, and how often."""
 

@@ -66,6 +66,16 @@ replace:
   standard: y = Gelu(x, approximate="tanh")
 example: {x: "float32[2, 8]"}
 """
+SOFT = """
+id: soft
+summary: A Softplus that is replaced by a GELU, which opset 20 brought, or by Softplus
+match: |
+  y = Log(1 + Exp(x))
+replace:
+  onnxruntime: y = Gelu(x)
+  standard: y = Softplus(x)
+example: {x: "float32[2, 8]"}
+"""
 
 FLAT = """
 id: flat-{name}

@@ -21,7 +21,7 @@ from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Run, Verdict
 from onnx_subgraph.verification.verify import verify
 from tests.verification.models import write
-from tests.verification.planted import BRANCH, GELU, LATE, LINEAR, NORM, TWICE, layers, patterns
+from tests.verification.planted import BRANCH, GELU, LATE, LINEAR, NORM, SOFT, TWICE, layers, patterns
 
 ONCE = Run("CPUExecutionProvider", False, {}, 0, "y", 1.0, 0.1, (0,))
 DIFFERENT, EQUAL = Verdict("different", runs=(ONCE,)), Verdict("equivalent")
@@ -111,6 +111,26 @@ def test_where_both_replacements_are_wrong_nothing_is_replaced(tmp_path: Path) -
     assert [(one.rewrite.root, one.instead) for one in result.undone] == [("g1", "")]
     assert [r.root for r in result.rewrites] == ["g0"]
     assert not [skip for skip in result.skipped if skip.node == "g1"], "what is undone is told once"
+
+
+def test_a_match_whose_only_replacement_is_wrong_is_told_once(tmp_path: Path) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-5, 1e-2])
+    result = fused(model, "forgetful-norm", packs=(patterns(tmp_path, NORM),))
+    assert roots(result) == ["g1"] and not [skip for skip in result.skipped if skip.node == "g1"]
+
+
+def test_what_was_wrong_at_another_opset_is_not_told_where_something_is_fused(tmp_path: Path) -> None:
+    """At opset 20 one pattern is wrong and the other one finds another operator; at opset 17 that one is made at once."""
+    model = write(
+        tmp_path / "m.onnx",
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] t, float[n, 8] p)
+        <float one = {1}, float half = {0.5}, float r = {1.4142135}> {
+          d = Div (x, r)  e = Erf (d)  a = Add (e, one)  b = Mul (x, a)  p = Mul (b, half)
+          ex = Exp (x)  l = Add (ex, one)  t = Log (l) }""",
+    )
+    result = fused(model, "late-gelu", "soft", packs=(patterns(tmp_path, LATE, SOFT),))
+    assert [(r.pattern, r.op) for r in result.rewrites] == [("soft", "Softplus")] and result.opset_after == 17
+    assert [(one.rewrite.pattern, one.instead) for one in result.undone] == [("late-gelu", "")]
 
 
 @given(st.lists(st.sets(st.integers(0, 3)), min_size=1, max_size=6), st.booleans())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from onnx_subgraph import Options, bench, fuse, load_patterns
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.timing import BenchOptions
@@ -44,6 +45,9 @@ MODELS = {
     "GRU without a sequence": recurrent("GRU", "n, 2, 4", "zero", 3),
     "GRU without a batch": recurrent("GRU", "2, n, 4", "one", 3),
     "LSTM without a batch": recurrent("LSTM", "2, n, 4", "one", 4),
+    "InstanceNormalization without an image": f"""{HEAD.replace("SHAPE", "1, 4, n")} {{
+      two = Constant <value = int64[1] {{2}}> ()  c = Slice (x, nine, end, two)  y = InstanceNormalization (c, s, s)
+      e = Sigmoid (y)  t = Mul (y, e) }}""",
 }
 
 
@@ -66,7 +70,7 @@ def test_a_run_that_would_end_the_process_is_refused(text: str, tmp_path: Path) 
     path = write(tmp_path / "m.onnx", text)
     session = opened(path)
     refused = run(session, {"x": of_length(path, 9)})
-    assert isinstance(refused, Failure) and "would get an empty sequence or batch" in refused.message
+    assert isinstance(refused, Failure) and "would get an empty operand" in refused.message
     for length in (10, 12):
         assert not isinstance(run(session, {"x": of_length(path, length)}), Failure)
 
@@ -78,9 +82,23 @@ def test_sizes_are_found_that_leave_something(name: str, tmp_path: Path) -> None
     assert result.verdict.verdict == "equivalent" and len(result.rewrites) == 1, result.verdict.reason
 
 
-def test_bench_finds_sizes_too(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.onnx", MODELS["Scan"])
+def test_bench_finds_sizes_too_and_refuses_feeds(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", MODELS["GRU without a sequence"])
     assert bench([path], BenchOptions(budget=0.01, memory=False)).sizes["n"] > 9
+    np.savez(tmp_path / "feeds.npz", x=of_length(path, 9))
+    with pytest.raises(UsageError, match="can't be run on the feeds given: GRU at y would get an empty operand"):
+        bench([path], BenchOptions(inputs=tmp_path / "feeds.npz"))
+
+
+def test_of_nodes_with_the_same_sizes_one_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a run of a network with many layers would compute its beginning for each of them."""
+    text = recurrent("GRU", "n, 2, 4", "zero", 3)
+    layers = "  ".join(f"y{i} = GRU <hidden_size = 4> (z{i}, w, w)  z{i + 1} = Squeeze (y{i}, one)" for i in range(5))
+    path = write(tmp_path / "m.onnx", text.replace("e = Sigmoid (y)", f"z0 = Squeeze (y, one)  {layers}  e = Sigmoid (y)"))
+    session, opened_ones = opened(path), []
+    monkeypatch.setattr(fatal, "open_model", lambda *_: opened_ones.append(1) or Failure(""))
+    run(session, {"x": of_length(path, 12)})
+    assert len(opened_ones) == 1
 
 
 def test_a_scan_of_what_a_scan_gives_is_refused_too(tmp_path: Path) -> None:
@@ -105,4 +123,4 @@ def test_empty_feeds_of_the_user_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", scan("n, 4", "zero", "").replace(CUT.replace("AXIS", "zero"), "c = Neg (x)"))
     np.savez(tmp_path / "feeds.npz", x=np.ones((0, 4), np.float32))
     result = fuse(path, tmp_path / "fused.onnx", load_patterns(), Options(inputs=tmp_path / "feeds.npz"))
-    assert result.output is None and "Scan at f would get an empty sequence" in result.verdict.reason
+    assert result.output is None and "Scan at f would get an empty operand" in result.verdict.reason
