@@ -108,6 +108,7 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
         node.meta[PROBLEM] = f"{type(error).__name__}: {error}"
     for output in node.outputs:
         _shorten(context, output)
+        _forget_wrapped(context, node, output)
     simplify_sizes(context, node)
     for output, shape in zip(node.outputs, declared, strict=True):
         output.shape = _merged(context, output.shape, shape)
@@ -143,6 +144,33 @@ def _shorten(context: ShapeInferenceContext, output: ir.Value) -> None:
     if len(output.metadata_props.get(SYM_DATA_KEY, "")) > _LONGEST_EXPRESSION:
         elements = context.get_symbolic_value(output) or []
         context.set_symbolic_value(output, [context.new_symbolic_dim() if _is_long(dim) else dim for dim in elements])
+
+
+_EXACT = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+"""The types that hold the sizes of a run as they are: these are taken to be below 2²⁴, and their products below 2³¹."""
+
+
+def _forget_wrapped(context: ShapeInferenceContext, node: ir.Node, output: ir.Value) -> None:
+    """Forget the elements of a result whose type does not hold them: integers wrap, float16 rounds. The library keeps them."""
+    elements = context._symbolic_values.get(output)
+    if elements is None or output.dtype is None:
+        return
+    numbers = [element for element in elements if isinstance(element, int)]
+    if output.dtype.is_integer() and any(number not in _range(output.dtype) for number in numbers):
+        held = False
+    elif output.dtype == ir.DataType.BOOL and node.op_type == "Cast":
+        held = len(numbers) == len(elements) and set(numbers) <= {0, 1}
+    else:
+        held = output.dtype in (*_EXACT, ir.DataType.BOOL) or len(numbers) == len(elements)
+    if not held:
+        del context._symbolic_values[output]
+        output.metadata_props.pop(SYM_DATA_KEY, None)
+        output.const_value = None
+
+
+def _range(dtype: ir.DataType) -> range:
+    limits = np.iinfo(dtype.numpy())
+    return range(int(limits.min), int(limits.max) + 1)
 
 
 def _is_long(dim: Dim) -> bool:

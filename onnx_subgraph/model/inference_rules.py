@@ -112,6 +112,19 @@ def _after_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
         node.outputs[0].shape = ir.Shape([*batch, *y.dims[-2:]])
 
 
+def _after_resize(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Onnxruntime multiplies a size by its scale in float32, which may round up to a whole number."""
+    source, result = node.inputs[0], node.outputs[0]
+    scales = ir.convenience.get_const_tensor(node.inputs[-1]) if node.inputs[-1] is not None else None
+    if source is None or source.shape is None or result.shape is None or scales is None or scales.dtype != ir.DataType.FLOAT:
+        return
+    factors = scales.numpy().reshape(-1)
+    if len(factors) != len(source.shape) or len(result.shape) != len(source.shape) or "axes" in node.attributes:
+        return
+    sizes = zip(source.shape, factors, result.shape, strict=True)
+    result.shape = ir.Shape(int(np.float32(size) * factor) if isinstance(size, int) else now for size, factor, now in sizes)
+
+
 def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
     """Limit the end of a slice to the end of a symbolic dimension, also with a step. Other axes keep their size."""
     data, result = node.inputs[0], node.outputs[0]
@@ -239,6 +252,7 @@ AFTER: dict[str, Rule] = {
     "MatMul": _after_matmul,
     "ReduceProd": shape_arithmetic.after_reduce_prod,
     "Reshape": _after_reshape,
+    **dict.fromkeys(("Resize", "Upsample"), _after_resize),
     "STFT": _after_stft,
     "Slice": _after_slice,
     "Squeeze": _after_squeeze,

@@ -7,6 +7,7 @@ metadata, doc strings) is hidden from it and put back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -39,6 +40,7 @@ def raise_opset(model: ir.Model, opset: int) -> ir.Model:
     current = model.opset_imports.get("")
     if current is None or current > opset:
         raise ModelError(f"a model at opset {current} cannot be brought to opset {opset}", hint="only raising is possible")
+    _check_meanings(model, current, opset)
     skeleton = _skeleton(model)
     if current < opset:
         converted = _converted(skeleton, current, opset)
@@ -47,6 +49,8 @@ def raise_opset(model: ir.Model, opset: int) -> ir.Model:
     for node in _nodes(converted.graph):
         if node.domain == _KEPT:
             node.domain = ""
+        if current < _WITH_MODES <= opset and node.op_type == "Resize" and not node.domain:
+            _as_before_modes(node)
     del converted.functions[:]
     converted.functions.extend(_raised_function(ir.to_proto(f), opset) for f in model.functions.values())
     raised = ir.from_proto(converted)
@@ -71,7 +75,9 @@ def _skeleton(model: ir.Model) -> onnx.ModelProto:
     """The model as a protobuf without large weights and functions. Nodes that cannot be converted are in the domain `_KEPT`."""
     weights = [(value, value.const_value) for graph in model.graphs() for value in graph.initializers.values()]
     unique = _by_name((value.name, value) for owner, inside in shapes.scopes(model) if owner is None for value in inside)
-    agreeing = {node.outputs[0].name for node in model.graph.all_nodes() if node.op_type in _FLATTENING and _agrees(node)}
+    flattening = [node for node in model.graph.all_nodes() if node.op_type in _FLATTENING and not node.domain]
+    agreeing = {node.outputs[0].name for node in flattening if _agrees(node)}
+    agreeing -= {node.outputs[0].name for node in flattening if not _agrees(node)}  # bodies may use a name again
     try:
         for value, tensor in weights:
             if tensor is not None and tensor.nbytes > _SMALL and value.name in unique:
@@ -94,6 +100,35 @@ def _skeleton(model: ir.Model) -> onnx.ModelProto:
             node.domain = _KEPT
     proto.opset_import.append(onnx.OperatorSetIdProto(domain=_KEPT, version=1))
     return proto
+
+
+def _check_meanings(model: ir.Model, current: int, opset: int) -> None:
+    """Raise ModelError for operators whose meaning changed and that the converter leaves as they are."""
+    nested = (node for function in model.functions.values() for node in function.all_nodes())
+    for node, is_main in (*((n, n.graph is model.graph) for n in model.graph.all_nodes()), *((n, False) for n in nested)):
+        if node.domain:
+            continue
+        flattens = current < 13 <= opset and node.op_type == "Hardmax" and not _agrees(node)
+        # Before, the nearest element was another one for scales below 1. In the main graph, verification tells.
+        samples = current < _WITH_MODES <= opset and node.op_type in ("Resize", "Upsample") and not is_main
+        if flattens or (samples and node.attributes.get_string("mode", "nearest") == "nearest"):
+            raise ModelError(
+                f"the model cannot be raised from opset {current} to {opset}: {node.op_type} has another meaning there",
+                hint="keep its opset (--opset keep)",
+            )
+
+
+_WITH_MODES = 11
+"""The opset since which Resize says which positions it samples. Before, Resize and Upsample had one way."""
+
+
+def _as_before_modes(node: onnx.NodeProto) -> None:
+    """Let a Resize sample where it did before opset 11. onnx's converter leaves the default, which is another way."""
+    kept = [a for a in node.attribute if a.name not in ("coordinate_transformation_mode", "nearest_mode")]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+    node.attribute.append(onnx.helper.make_attribute("nearest_mode", "floor"))
 
 
 def _agrees(node: ir.Node) -> bool:
@@ -123,6 +158,10 @@ def _raised_function(function: onnx.FunctionProto, opset: int) -> onnx.FunctionP
     imports = [*(o for o in function.opset_import), onnx.helper.make_opsetid(_KEPT, 1)]
     converted = _converted(onnx.helper.make_model(body, opset_imports=imports), own.version, opset).graph
     given = {n.output[0]: n for n in _nodes(function) if any(a.ref_attr_name for a in n.attribute)}
+    names = Counter(n.output[0] for n in _nodes(function) if n.output)
+    if again := next((name for name in given if names[name] > 1), None):
+        message = f"two nodes of the function {function.name} give '{again}', and one takes an attribute of its caller"
+        raise ModelError(f"the model cannot be raised to {opset}: {message}", hint="keep its opset (--opset keep)")
     for node in _nodes(converted):
         if node.domain == _KEPT:
             node.domain = ""

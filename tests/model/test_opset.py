@@ -14,6 +14,7 @@ from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, is_settled, values
+from onnx_subgraph.verification.sessions import Failure, Session, open_session, run
 
 TEXT = """<ir_version: 7, opset_import: ["" : 12, "com.microsoft" : 1], metadata_props: ["made" : "by hand"]>
 g (float[batch, 4] x, bool c) => (float[batch] y, float[batch, 4] z) <float[4] w = {1, 2, 3, 4}>
@@ -202,3 +203,62 @@ def test_lowering_the_opset_is_an_error() -> None:
         raise_opset(model_of(TEXT), 11)
     with pytest.raises(ModelError, match="cannot be raised from opset 12 to 999"):
         raise_opset(model_of(TEXT), 999)
+
+
+BODIES = """<ir_version: 8, opset_import: ["" : OPSET]> g (float[l, m, n] x, bool c) => (float[?, ?, ?] y)
+  <float[4] sizes = {1, 1, 2, 1}> {
+    y = If (c) <then_branch = t () => (float[?, ?, ?] tb) { THEN }, else_branch = e () => (float[?, ?, ?] LAST) { ELSE }> }"""
+RESIZED = 'u = Unsqueeze <axes = [0]> (x)  v = OPERATOR <mode = "MODE"> (u, sizes)  tb = Squeeze <axes = [0]> (v)'
+
+
+def in_bodies(opset: int, then: str, other: str = "z = Neg (x)", last: str = "z") -> str:
+    text = BODIES.replace("OPSET", str(opset)).replace("THEN", then).replace("ELSE", other)
+    return text.replace("LAST", last)
+
+
+@pytest.mark.parametrize(
+    ("text", "opset"),
+    [
+        (in_bodies(12, "tb = Softmax <axis = 1> (x)", "tb = Softmax <axis = 2> (x)", "tb"), 13),
+        (in_bodies(12, "tb = Softmax <axis = 2> (x)", "tb = Softmax <axis = 1> (x)", "tb"), 17),
+        (in_bodies(12, "tb = Hardmax <axis = 2> (x)"), 13),
+        (in_bodies(10, RESIZED.replace("OPERATOR", "Resize").replace("MODE", "linear")), 13),
+        (in_bodies(9, RESIZED.replace("OPERATOR", "Upsample").replace("MODE", "linear")), 13),
+    ],
+    ids=["softmaxes of one name", "in the other order", "hardmax of the last axis", "linear resize", "linear upsample"],
+)
+def test_each_branch_means_what_it_did(text: str, opset: int) -> None:
+    model = model_of(text)
+    x = np.random.default_rng(0).standard_normal((2, 2, 4)).astype(np.float32)
+    for condition in (False, True):
+        found = []
+        for one in (model, raise_opset(model, opset)):
+            session = open_session(ir.to_proto(one).SerializeToString(), "CPUExecutionProvider", optimised=False)
+            assert isinstance(session, Session), session
+            outputs = run(session, {"x": x, "c": np.array(condition)})
+            assert not isinstance(outputs, Failure), outputs
+            found.append(outputs["y"])
+        np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "operator"),
+    [
+        (in_bodies(12, "tb = Hardmax <axis = 1> (x)"), 13, "Hardmax"),
+        (in_bodies(10, RESIZED.replace("OPERATOR", "Resize").replace("MODE", "nearest")), 11, "Resize"),
+    ],
+)
+def test_an_operator_whose_meaning_changed_is_not_raised(text: str, opset: int, operator: str) -> None:
+    """The converter leaves them as they are."""
+    with pytest.raises(ModelError, match=f"{operator} has another meaning there"):
+        raise_opset(model_of(text), opset)
+
+
+def test_an_attribute_from_the_caller_is_not_given_to_a_namesake() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 12, "f" : 1]>
+      g (float[4] x, bool c) => (float[4] y) { y = f.F <alpha = 2.0> (x, c) }
+      <domain: "f", opset_import: ["" : 12]> F <alpha> (x, c) => (y) { y = If (c)
+        <then_branch = t () => (float[4] tb) { tb = Elu <alpha = 0.3> (x) },
+         else_branch = e () => (float[4] tb) { tb = Elu <alpha: float = @alpha> (x) }> }"""
+    with pytest.raises(ModelError, match="two nodes of the function F give 'tb', and one takes an attribute of its caller"):
+        raise_opset(model_of(text), 13)

@@ -13,7 +13,7 @@ from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.model.loop_states import loop_states
 from onnx_subgraph.model.shapes import infer_shapes, proved_only
 from onnx_subgraph.model.simplify import compute_read_rows
-from onnx_subgraph.verification.sessions import Failure, open_session, run
+from onnx_subgraph.verification.sessions import Failure, Session, open_session, run
 from tests.verification.models import write
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]> g'
@@ -110,3 +110,44 @@ def test_the_sizes_of_states_that_a_loop_swaps_are_not_known() -> None:
     with proved_only(model):
         sizes = [state.before.shape[0] for state in loop_states(model) if state.before.shape is not None]
     assert [isinstance(size, int) for size in sizes] == [False, False, True]
+
+
+NARROW = """<ir_version: 10, opset_import: ["" : 18]> g (float[n] x) => (int64[k] y, int64[k] v, float[n] z)
+  <int64[1] one = {1}> {
+  s = Shape (x)  i = Cast <to = TYPE> (s)  t = Cast <to = 7> (i)  y = Mul (s, one)  v = Add (t, one)
+  sg = Sigmoid (x)  z = Mul (x, sg) }"""
+
+
+@pytest.mark.parametrize(("dtype", "length"), [("3", 200), ("2", 300), ("5", 40000), ("10", 4097), ("9", 3)])
+def test_a_size_in_a_type_that_does_not_hold_it_is_another_number(dtype: str, length: int, tmp_path: Path) -> None:
+    model, output = write(tmp_path / "m.onnx", NARROW.replace("TYPE", dtype)), tmp_path / "fused.onnx"
+    assert fuse(model, output, load_patterns(), Options()).rewrites
+    found = [run(session, {"x": np.zeros(length, np.float32)}) for session in map(opened, (model, output))]
+    assert not any(isinstance(one, Failure) for one in found)
+    np.testing.assert_array_equal(found[0]["v"], found[1]["v"])  # type: ignore[index]
+
+
+def test_a_product_of_known_sizes_wraps_as_at_run_time(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 18]> g (float[3000] x) => (int64[1] y, float[3000] z)
+      <int32[1] k = {1000000}> {
+        s = Shape (x)  u = Cast <to = 6> (s)  p = Mul (u, k)  q = Div (p, k)  y = Cast <to = 7> (q)
+        sg = Sigmoid (x)  z = Mul (x, sg) }"""
+    model, output = write(tmp_path / "m.onnx", text), tmp_path / "fused.onnx"
+    assert fuse(model, output, load_patterns(), Options()).verdict.verdict == "equivalent"
+    outputs = run(opened(output), {"x": np.zeros(3000, np.float32)})
+    assert not isinstance(outputs, Failure) and outputs["y"].tolist() == [-1294]
+
+
+def test_a_scaled_size_is_rounded_as_at_run_time() -> None:
+    """10 · 0.7 is 7 in float32 and a little less in float64."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[1, 1, 10, 20] x) => (float[?, ?, a, b] y)
+      <float[0] e = {}, float[4] s = {1, 1, 0.7, 0.35}> { y = Resize <mode = "nearest"> (x, e, s) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    infer_shapes(model)
+    assert model.graph.outputs[0].shape == [1, 1, 7, 7]
+
+
+def opened(path: Path) -> Session:
+    session = open_session(path, "CPUExecutionProvider", optimised=False)
+    assert isinstance(session, Session)
+    return session
