@@ -166,7 +166,11 @@ class Emitter:
         array = np.asarray(operand.value)
         if dtype is None:
             dtype = plainest(array)
-        return self.fragment.constant(ir.Tensor(array.astype(dtype.numpy()), dtype=dtype))
+        with np.errstate(all="ignore"):
+            held = array.astype(dtype.numpy())
+        if array.dtype.kind == "f" and bool(((held == 0) & (array != 0)).any()):
+            raise Refused(f"a constant of the replacement is too small for {dtype.name.lower()}")
+        return self.fragment.constant(ir.Tensor(held, dtype=dtype))
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
         """The dtype of a value of the fragment: known, given by its operator's schema, or else inferred."""

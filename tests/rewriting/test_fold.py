@@ -10,6 +10,7 @@ import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.model.folding import evaluate
 from tests.rewriting.stage import applied, by_hand, pattern, read, rewritten, run
 
@@ -128,3 +129,16 @@ def test_folding_computes_what_numpy_does(numbers: list[float], operator: str) -
     expected = {"Add": a + b, "Sub": a - b, "Mul": a * b}[operator]
     (found,) = evaluate(operator, [a, np.asarray(b)], [], 1, 17)
     np.testing.assert_array_equal(found, expected)
+
+
+SCALES = next(one for one in load_patterns().patterns if one.id == "affine")
+SMALL = """<ir_version: 9, opset_import: ["" : 18]> g (float[n, 4] x) => (float[n, 4] y)
+  <float c = {FIRST}, float d = {1e-30}> { a = Mul (x, c)  y = Mul (a, d) }"""
+
+
+def test_factors_whose_product_is_too_small_stay_apart() -> None:
+    """x is 1e38: one after the other they give 1e-22, together 0."""
+    stage = rewritten(SMALL.replace("FIRST", "1e-30"), SCALES)
+    assert stage.operators == ["Mul", "Mul"] and "too small for" in stage.reason
+    assert rewritten(SMALL.replace("FIRST", "1e-3"), SCALES).operators == ["Mul"]
+    assert rewritten(SMALL.replace("FIRST", "0"), SCALES).operators == ["Mul"], "a factor that is 0 gives 0"
