@@ -104,14 +104,13 @@ def _skeleton(model: ir.Model) -> onnx.ModelProto:
 
 def _check_meanings(model: ir.Model, current: int, opset: int) -> None:
     """Raise ModelError for operators whose meaning changed and that the converter leaves as they are."""
-    nested = (node for function in model.functions.values() for node in function.all_nodes())
-    for node, is_main in (*((n, n.graph is model.graph) for n in model.graph.all_nodes()), *((n, False) for n in nested)):
-        if node.domain:
-            continue
-        flattens = current < 13 <= opset and node.op_type == "Hardmax" and not _agrees(node)
-        # Before, the nearest element was another one for scales below 1. In the main graph, verification tells.
-        samples = current < _WITH_MODES <= opset and node.op_type in ("Resize", "Upsample") and not is_main
-        if flattens or (samples and node.attributes.get_string("mode", "nearest") == "nearest"):
+    inside = [
+        (node, function.opset_imports.get("", current)) for function in model.functions.values() for node in function.all_nodes()
+    ]
+    for node, before in (*((node, current) for node in model.graph.all_nodes()), *inside):
+        flattens = before < 13 <= opset and node.op_type == "Hardmax" and not _agrees(node)
+        samples = before < _WITH_MODES <= opset and node.op_type in ("Resize", "Upsample") and node.graph is not model.graph
+        if not node.domain and (flattens or samples):
             raise ModelError(
                 f"the model cannot be raised from opset {current} to {opset}: {node.op_type} has another meaning there",
                 hint="keep its opset (--opset keep)",
@@ -119,7 +118,11 @@ def _check_meanings(model: ir.Model, current: int, opset: int) -> None:
 
 
 _WITH_MODES = 11
-"""The opset since which Resize says which positions it samples. Before, Resize and Upsample had one way."""
+"""The opset since which Resize says which positions it samples.
+
+Before, Resize and Upsample had one way. `_as_before_modes` writes it, but for the nearest element at scales below 1, where it is
+another one; so only in the main graph, where verification sees it.
+"""
 
 
 def _as_before_modes(node: onnx.NodeProto) -> None:

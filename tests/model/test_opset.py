@@ -206,14 +206,23 @@ def test_lowering_the_opset_is_an_error() -> None:
 
 
 BODIES = """<ir_version: 8, opset_import: ["" : OPSET]> g (float[l, m, n] x, bool c) => (float[?, ?, ?] y)
-  <float[4] sizes = {1, 1, 2, 1}> {
+  <float[3] sizes = {1, 2, 1}> {
     y = If (c) <then_branch = t () => (float[?, ?, ?] tb) { THEN }, else_branch = e () => (float[?, ?, ?] LAST) { ELSE }> }"""
-RESIZED = 'u = Unsqueeze <axes = [0]> (x)  v = OPERATOR <mode = "MODE"> (u, sizes)  tb = Squeeze <axes = [0]> (v)'
+
+
+IN_A_FUNCTION = """<ir_version: 8, opset_import: ["" : 12, "f" : 1]>
+g (float[1, 1, 2, 4] x, float[4] s) => (float[?, ?, ?, ?] y) {
+  y = f.F (x, s) } <domain: "f", opset_import: ["" : 10]> F (x, s) => (y) { y = Resize <mode = "linear"> (x, s) }"""
 
 
 def in_bodies(opset: int, then: str, other: str = "z = Neg (x)", last: str = "z") -> str:
     text = BODIES.replace("OPSET", str(opset)).replace("THEN", then).replace("ELSE", other)
     return text.replace("LAST", last)
+
+
+def resized(opset: int, operator: str, mode: str) -> str:
+    return f"""<ir_version: 8, opset_import: ["" : {opset}]> g (float[1, l, m, n] x, bool c) => (float[?, ?, ?, ?] y)
+      <float[4] sizes = {{1, 1, 2, 1}}> {{ y = {operator} <mode = "{mode}"> (x, sizes) }}"""
 
 
 @pytest.mark.parametrize(
@@ -222,14 +231,16 @@ def in_bodies(opset: int, then: str, other: str = "z = Neg (x)", last: str = "z"
         (in_bodies(12, "tb = Softmax <axis = 1> (x)", "tb = Softmax <axis = 2> (x)", "tb"), 13),
         (in_bodies(12, "tb = Softmax <axis = 2> (x)", "tb = Softmax <axis = 1> (x)", "tb"), 17),
         (in_bodies(12, "tb = Hardmax <axis = 2> (x)"), 13),
-        (in_bodies(10, RESIZED.replace("OPERATOR", "Resize").replace("MODE", "linear")), 13),
-        (in_bodies(9, RESIZED.replace("OPERATOR", "Upsample").replace("MODE", "linear")), 13),
+        (resized(10, "Resize", "linear"), 13),
+        (resized(9, "Upsample", "linear"), 13),
+        (resized(10, "Resize", "nearest"), 13),
     ],
-    ids=["softmaxes of one name", "in the other order", "hardmax of the last axis", "linear resize", "linear upsample"],
+    ids=["softmaxes of one name", "in the other order", "hardmax of the last axis", "resize", "upsample", "nearest"],
 )
 def test_each_branch_means_what_it_did(text: str, opset: int) -> None:
     model = model_of(text)
-    x = np.random.default_rng(0).standard_normal((2, 2, 4)).astype(np.float32)
+    shape = (1, 2, 2, 4) if "float[1" in text else (2, 2, 4)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     for condition in (False, True):
         found = []
         for one in (model, raise_opset(model, opset)):
@@ -245,7 +256,8 @@ def test_each_branch_means_what_it_did(text: str, opset: int) -> None:
     ("text", "opset", "operator"),
     [
         (in_bodies(12, "tb = Hardmax <axis = 1> (x)"), 13, "Hardmax"),
-        (in_bodies(10, RESIZED.replace("OPERATOR", "Resize").replace("MODE", "nearest")), 11, "Resize"),
+        (in_bodies(10, 'tb = Resize <mode = "linear"> (x, sizes)'), 11, "Resize"),
+        (IN_A_FUNCTION, 13, "Resize"),
     ],
 )
 def test_an_operator_whose_meaning_changed_is_not_raised(text: str, opset: int, operator: str) -> None:
