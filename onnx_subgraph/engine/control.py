@@ -60,8 +60,11 @@ class Control:
         if outputs is None:
             return self._plainly(inputs)
         theirs = {id(array) for array in around.values()}  # an array that is passed through is the caller's: it is copied
-        wanted = (output for output, wanted in zip(outputs, self.wanted, strict=True) if wanted)
-        return [output.copy() if id(output) in theirs else output for output in wanted]
+        found: list[Array] = []
+        for output in (output for output, wanted in zip(outputs, self.wanted, strict=True) if wanted):
+            found.append(output.copy() if id(output) in theirs else output)
+            theirs.add(id(output))  # and so is one that is given twice
+        return found
 
     def with_steps(self, change: Callable[[Step], Step]) -> Control:
         """A copy with other steps in its bodies."""

@@ -110,7 +110,8 @@ def _check_meanings(model: ir.Model, current: int, opset: int) -> None:
     for node, before in (*((node, current) for node in model.graph.all_nodes()), *inside):
         flattens = before < 13 <= opset and node.op_type == "Hardmax" and not _agrees(node)
         samples = before < _WITH_MODES <= opset and node.op_type in ("Resize", "Upsample") and node.graph is not model.graph
-        if not node.domain and (flattens or samples):
+        masks = before < 12 <= opset and node.op_type == "Dropout" and len(node.outputs) > 1 and bool(node.outputs[1].name)
+        if not node.domain and (flattens or samples or masks):
             raise ModelError(
                 f"the model cannot be raised from opset {current} to {opset}: {node.op_type} has another meaning there",
                 hint="keep its opset (--opset keep)",

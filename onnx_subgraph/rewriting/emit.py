@@ -7,7 +7,6 @@ a computed number) takes the dtype of a neighbouring operand.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +40,7 @@ from onnx_subgraph.operators import Formal, Schema, formal_at
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting import layout
 from onnx_subgraph.rewriting.attribute import Lookup, attribute, kind_of, plain, static
+from onnx_subgraph.rewriting.constant_arithmetic import arithmetic, check_held
 from onnx_subgraph.rewriting.dtypes import declared, is_narrower, plainest
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.refused import Absent, Refused
@@ -168,8 +168,7 @@ class Emitter:
             dtype = plainest(array)
         with np.errstate(all="ignore"):
             held = array.astype(dtype.numpy())
-        if array.dtype.kind == "f" and bool(((held == 0) & (array != 0)).any()):
-            raise Refused(f"a constant of the replacement is too small for {dtype.name.lower()}")
+        check_held(array, held)
         return self.fragment.constant(ir.Tensor(held, dtype=dtype))
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
@@ -242,7 +241,7 @@ class Emitter:
         total = items[0][0]
         for operand, inverse in items[1:]:
             if isinstance(total, Weak) and isinstance(operand, Weak):
-                total = Weak(_arithmetic(operator, inverse, total.value, operand.value))
+                total = Weak(arithmetic(operator, inverse, total.value, operand.value))
             else:
                 total = self._emit(Operator(_CHAIN[operator, inverse]), [total, operand], [], [True])[0]
         return total
@@ -407,14 +406,3 @@ def _usual(operand: Weak, formal: Formal) -> ir.DataType | None:
     if not formal.types or tensor_type(usual) in formal.types:
         return usual
     return next((d for d in ir.DataType if d and tensor_type(d) in formal.types), None)
-
-
-def _arithmetic(operator: str, inverse: bool, a: Static | np.ndarray, b: Static | np.ndarray) -> np.ndarray:
-    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if operator == "+":
-        return x - y if inverse else x + y
-    with np.errstate(all="ignore"):
-        total = x / y if inverse else x * y
-    if not all(map(math.isfinite, total.ravel())):
-        raise Refused("a constant of the replacement is not finite")
-    return np.asarray(total)

@@ -22,6 +22,7 @@ from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 from onnx_subgraph.operators import Schema
 from onnx_subgraph.operators.later import later_opset, takes
+from onnx_subgraph.rewriting.constant_arithmetic import check_folded
 from onnx_subgraph.rewriting.known import folded, is_foldable, sizes_of
 from onnx_subgraph.rewriting.refused import Refused
 
@@ -203,7 +204,7 @@ class Fragment:
                 self.computed = self.computed or any(value in self.read for value in node.inputs)
                 for index, output in enumerate(node.outputs):
                     if output.name and (constant := folded(node, output, index, self.opset_imports)) is not None:
-                        _check_small(node, constant)
+                        check_folded(node, constant)
                         self._become_constant(output, constant)
         self.drop_dead(self.provides.values())
         self._drop_unread()
@@ -266,15 +267,3 @@ def _forget(value: ir.Value) -> None:
 
 _NEUTRAL = frozenset({"Cast", "Expand", "Identity", "Reshape"})
 """Operators that return their first input where neither dtype nor shape change."""
-
-
-def _check_small(node: ir.Node, product: ir.TensorProtocol) -> None:
-    """Refuse a product of small constants that is 0, which its factors one after another need not give."""
-    factors = [value.const_value for value in node.inputs if value is not None and value.const_value is not None]
-    if node.op_type != "Mul" or isinstance(product, ir.LazyTensor) or len(factors) != len(node.inputs):
-        return
-    nonzero = np.ones((), bool)
-    for factor in factors:
-        nonzero = nonzero & (factor.numpy() != 0)
-    if bool((nonzero & (product.numpy() == 0)).any()):
-        raise Refused("a constant of the replacement would be too small for its type")

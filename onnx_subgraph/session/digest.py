@@ -93,9 +93,12 @@ class Memory:
 
 
 def stamp(path: Path) -> list[int]:
-    """Size, time of change in ns, and inode of a file: what changes when its content does."""
+    """Size, times of change in ns, and inode of a file: what changes when its content does.
+
+    The time of the content can be set, as by `cp -p`; that of the inode can't.
+    """
     state = path.stat()
-    return [state.st_size, state.st_mtime_ns, state.st_ino]
+    return [state.st_size, state.st_mtime_ns, state.st_ino, state.st_ctime_ns]
 
 
 def file_digest(path: Path) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 import warnings
 import weakref
@@ -37,7 +36,8 @@ from onnx_subgraph.session.record import Limits, Story
 from onnx_subgraph.session.schedule import Feeds, Schedule, signature_of
 from onnx_subgraph.session.schedules import Maker, Schedules
 from onnx_subgraph.session.settings import SessionSettings, is_strict
-from onnx_subgraph.session.special import Compiled, Specialised
+from onnx_subgraph.session.special import Compiled, Specialised, as_it_is
+from onnx_subgraph.session.users_frame import users_frame
 from onnx_subgraph.verification.sessions import plain_session_class
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """The outputs, as onnxruntime's `run` gives them: from the general model, or from a schedule for such feeds."""
-        signature = None if self._schedules is None else signature_of(input_feed)
+        signature = signature_of(input_feed) if run_options is None or self._takes_options else None
         if self._schedules is None or signature is None:
             return super().run(output_names, input_feed, run_options)
         schedule = self._schedules.find(signature)
@@ -151,6 +151,11 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if schedule.fallbacks > before:  # onnxruntime alone is faster in one piece
             self._schedules.refuse(schedule, schedule.failure, tell=False)
         return outputs
+
+    @property
+    def _takes_options(self) -> bool:
+        """Whether a schedule takes the options of a run: engines and bound buffers do not."""
+        return self._settings is not None and self._settings.static and not self._reuse
 
     def schedules(self) -> tuple[Story, ...]:
         """The state of each signature: hits and misses, and why its schedule was made, is missing or was dropped."""
@@ -187,8 +192,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if settings.static:
             names = _names(providers)
             opened = partial(_opened, settings, options, providers, provider_options)
-            packs = is_optimised(options)
-            make: Maker = Specialised(self._model(), weights_folder(options), names, settings, opened, self._reuse, packs)
+            model, folder = as_it_is(self._model()), weights_folder(options)
+            make: Maker = Specialised(*model, folder, names, settings, opened, self._reuse, is_optimised(options))
         elif (engines := self._prepared_engines(settings) or self._own_engines(options, settings)) is not None:
             make = Compiled(engines, self._limits.every)
         else:
@@ -225,7 +230,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             message = f"{path}: the nodes of its engines run in onnxruntime: {said}"
             if self._strict:
                 raise SessionError(message) from error
-            warnings.warn(message, OnnxSubgraphWarning, stacklevel=_users_frame())
+            warnings.warn(message, OnnxSubgraphWarning, stacklevel=users_frame())
             return None
 
     def _load_prepared(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> bool:
@@ -255,7 +260,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         message = f"{which} is used as it is, not fused: {said.removeprefix(which + ': ')}"
         if self._strict:
             raise SessionError(message, hint=hint) from error
-        warnings.warn(message + (f" ({hint})" if hint else ""), OnnxSubgraphWarning, stacklevel=_users_frame())
+        warnings.warn(message + (f" ({hint})" if hint else ""), OnnxSubgraphWarning, stacklevel=users_frame())
         return Prepared(None, reason=said)
 
 
@@ -286,14 +291,6 @@ def _opened(settings: SessionSettings, options: Any, providers: Any, provider_op
         return engines
     options = with_libraries(options, prepared.libraries)
     return plain_session_class()(str(prepared.packed or prepared.path), options, providers, provider_options, enable_fallback=0)
-
-
-def _users_frame() -> int:
-    """The stack level, as for `warnings.warn` in our caller, of the first frame outside this package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("onnx_subgraph."):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 note_down(SessionOptions)

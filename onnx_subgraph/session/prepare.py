@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.backends.names import check_backends, names_in
+from onnx_subgraph.errors import SessionError
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session import commands
@@ -139,6 +140,8 @@ def prepare(
             given = _staged(source, cache.memory.locations(source), staging, weights)
             patience = Patience(settings.timeout, stop, settings.retry, aside)
             note = _follow(recipe, given, staging, folder, patience)
+            if cache.memory.model(source, weights) != content:
+                raise SessionError("the model was changed while it was prepared")
             if recipe.packs and isinstance(cache, Cache) and (folder / MODEL).exists():
                 note["unpacked"] = _pack(folder, cache.weights(content), patience)
             return note

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.errors import EngineError, SessionError
 from onnx_subgraph.session.commands import LOOK_SECONDS
+from onnx_subgraph.session.digest import stamp
 from onnx_subgraph.session.engines import holds_engines
 from onnx_subgraph.session.prepare import Prepared, prepare, specializing
 from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Signature
@@ -27,15 +28,22 @@ WORKERS = threading.BoundedSemaphore(1)
 """The most preparations in the background at a time, over all sessions of the process."""
 
 
+def as_it_is(source: Path | bytes) -> tuple[Path | bytes, list[int] | None]:
+    """A model, whatever folder the program goes to, and the stamp of its file."""
+    return (source, None) if isinstance(source, bytes) else (source.absolute(), stamp(source))
+
+
 @dataclass(frozen=True, slots=True)
 class Specialised:
     """Models specialised to a signature, by `onnx-subgraph specialize`.
 
     source, weights: the model, and the folder of its external data if that is elsewhere. open: makes a session of a prepared
-    model. reuse: bind inputs and outputs once. packs: its sessions may share packed weights.
+    model. reuse: bind inputs and outputs once. packs: its sessions may share packed weights. stamp: of the file when the session
+    was made, so that a schedule is of the same model.
     """
 
     source: Path | bytes
+    stamp: list[int] | None
     weights: Path | None
     providers: tuple[str, ...]
     settings: SessionSettings
@@ -47,6 +55,8 @@ class Specialised:
     def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         """The schedule of a signature. Raises SessionError, OnnxSubgraphError or what onnxruntime raises."""
         _check(signature)
+        if isinstance(self.source, Path) and self.stamp is not None and stamp(self.source) != self.stamp:
+            raise SessionError("the file of the model was changed")
         shapes = {name: shape for name, _, shape in signature}
         recipe = specializing(self.settings, self.providers, shapes, packs=self.packs)
         with nullcontext() if urgent else _turn(stop):

@@ -215,3 +215,16 @@ def test_a_custom_operator_in_a_body_calls_its_backend(tmp_path: Path) -> None:
     ):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
     assert len(counting.compiled) == 2
+
+
+def test_a_value_that_is_given_twice_is_two_arrays(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (int64 most, float[n] x) => (float[n] y, float[n] z) {
+      y, z = Loop (most, "", x, x) <body = b (int64 i, bool c, float[n] s, float[n] t) => (bool d, float[n] u, float[n] u) {
+        d = Identity (c)  a = Add (s, t)  e = Relu (a)  u = Mul (e, e) }> }"""
+    model, output = tmp_path / "m.onnx", tmp_path / "p.onnx"
+    onnx.save(onnx.parser.parse_model(text), model)
+    limits = RegionLimits(min_nodes=1, max_crossing=1e9, deny=("Loop",), bodies=True)
+    assert partition(model, output, PartitionOptions("onnxruntime", limits)).verdict.verdict == "equivalent"
+    y, z = EngineSession(output).run(None, {"most": np.array(2), "x": np.ones(2, np.float32)})
+    y *= 100
+    np.testing.assert_array_equal(z, [64, 64])

@@ -258,6 +258,7 @@ def test_each_branch_means_what_it_did(text: str, opset: int) -> None:
         (in_bodies(12, "tb = Hardmax <axis = 1> (x)"), 13, "Hardmax"),
         (in_bodies(10, 'tb = Resize <mode = "linear"> (x, sizes)'), 11, "Resize"),
         (IN_A_FUNCTION, 13, "Resize"),
+        (in_bodies(10, "tb, mask = Dropout (x)"), 12, "Dropout"),
     ],
 )
 def test_an_operator_whose_meaning_changed_is_not_raised(text: str, opset: int, operator: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnx_subgraph import Options, fuse
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.model.folding import evaluate
 from tests.rewriting.stage import applied, by_hand, pattern, read, rewritten, run
@@ -142,3 +144,25 @@ def test_factors_whose_product_is_too_small_stay_apart() -> None:
     assert stage.operators == ["Mul", "Mul"] and "too small for" in stage.reason
     assert rewritten(SMALL.replace("FIRST", "1e-3"), SCALES).operators == ["Mul"]
     assert rewritten(SMALL.replace("FIRST", "0"), SCALES).operators == ["Mul"], "a factor that is 0 gives 0"
+
+
+ROUNDED = """<ir_version: 9, opset_import: ["" : 18]> g (float[n, 4] x) => (float[n, 4] y)
+  <float a = {12582912}, float b = {-12582912}> { p = Add (x, a)  y = Add (p, b) }"""
+
+
+def test_large_addends_that_cancel_stay_apart() -> None:
+    """They round x to a whole number. In float64, where a fusion is checked alone, they do nothing."""
+    stage = rewritten(ROUNDED, SCALES)
+    assert stage.operators == ["Add", "Add"] and "cancel" in stage.reason
+    small = ROUNDED.replace("12582912", "2.5")
+    assert rewritten(small, SCALES).operators == ["Add"]
+    assert rewritten(ROUNDED.replace("-12582912", "-2.5"), SCALES).operators == ["Add"]
+
+
+def test_a_bias_that_rounds_is_not_folded_into_a_convolution(tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[n, 1, 4, 4] x) => (float[n, 1, 4, 4] y)
+      <float[1, 1, 1, 1] w = {1}, float[1] bias = {12582912}, float b = {-12582912}> {
+        p = Conv (x, w, bias)  y = Add (p, b) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(dry_run=True))
+    assert not result.rewrites and "cancel" in " ".join(skip.reason for skip in result.skipped)

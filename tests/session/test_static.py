@@ -175,6 +175,46 @@ def test_outputs_are_new_arrays_unless_buffers_are_reused(model: Path, here: lis
         assert (first[0] is second[0]) is reuse
 
 
+def rewritten(path: Path) -> None:
+    """Save the model with other weights, over the file."""
+    proto = onnx.load(path)
+    proto.graph.initializer[-1].CopyFrom(onnx.numpy_helper.from_array(np.full((8, 8), 7, np.float32), "w"))
+    onnx.save(proto, path)
+
+
+def test_a_schedule_is_of_the_model_of_its_session(model: Path, here: list[Any]) -> None:
+    """Although the file was replaced since, or the program went to a folder with a file of this name."""
+    session, plain = made(model), onnxruntime.InferenceSession(model)
+    rewritten(model)
+    with pytest.warns(OnnxSubgraphWarning, match="the file of the model was changed"):
+        assert not session.warm(feeds(2, 3))
+    for ours, theirs in zip(session.run(None, feeds(2, 3)), plain.run(None, feeds(2, 3)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_a_schedule_is_of_the_model_in_the_folder_of_the_start(
+    model: Path, here: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (other := tmp_path / "other").mkdir()
+    (other / model.name).write_bytes(model.read_bytes())
+    rewritten(other / model.name)
+    monkeypatch.chdir(model.parent)
+    session, plain = made(Path(model.name)), onnxruntime.InferenceSession(model)
+    monkeypatch.chdir(other)
+    assert session.warm(feeds(2, 3))
+    for ours, theirs in zip(session.run(None, feeds(2, 3)), plain.run(None, feeds(2, 3)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_bound_buffers_take_no_options_of_a_run(model: Path, here: list[Any]) -> None:
+    """The general model does: an adapter would be lost."""
+    for reuse, hits in ((True, 0), (False, 1)):
+        session = made(model, reuse_buffers=reuse)
+        session.warm(feeds(2, 3))
+        session.run(None, feeds(2, 3), onnxruntime.RunOptions())
+        assert session.schedules()[0].hits == hits
+
+
 def test_inputs_can_be_written_in_place(model: Path, here: list[Any]) -> None:
     session = made(model, reuse_buffers=True)
     session.warm(feeds(2, 3))
