@@ -64,6 +64,7 @@ class Specialised:
         try:
             if prepared.path is None:
                 raise SessionError(prepared.reason)
+            _check_random(prepared.path)
             session, warms = self.open(prepared), holds_engines(prepared)
         finally:
             if prepared.temporary is not None:
@@ -117,3 +118,13 @@ def _turn(stop: threading.Event) -> Iterator[None]:
 def _check(signature: Signature) -> None:
     if any(0 in shape for _, _, shape in signature):
         raise SessionError("an input is empty")
+
+
+def _check_random(path: Path) -> None:
+    """Raises SessionError for a model that draws random numbers: its schedule would draw those of the general model again."""
+    from onnx_subgraph.model.files import load
+    from onnx_subgraph.verification.randomness import random_operator
+
+    model = load(path)
+    if name := next(filter(None, (random_operator(node, model) for node in model.graph)), ""):
+        raise SessionError(f"{name} draws random numbers, and a schedule would draw the same ones again")

@@ -206,6 +206,15 @@ def test_a_schedule_is_of_the_model_in_the_folder_of_the_start(
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+def test_a_model_that_draws_random_numbers_has_no_schedule(tmp_path: Path, here: list[Any]) -> None:
+    """A schedule has a generator of its own, which draws the same numbers again."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x) => (float[n, 4] y) {
+      noise = RandomNormalLike (x)  y = Add (x, noise) }"""
+    session = made(save_text(text, tmp_path / "noisy.onnx"))
+    with pytest.warns(OnnxSubgraphWarning, match="RandomNormalLike draws random numbers"):
+        assert not session.warm({"x": np.zeros((2, 4), np.float32)})
+
+
 def test_bound_buffers_take_no_options_of_a_run(model: Path, here: list[Any]) -> None:
     """The general model does: an adapter would be lost."""
     for reuse, hits in ((True, 0), (False, 1)):
