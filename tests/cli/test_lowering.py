@@ -127,8 +127,9 @@ def test_it_is_used_where_its_sentences_are_true(where: str, reason: str, run: R
 def test_a_wrong_lowering_is_undone_and_named(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(WRONG, encoding="utf-8")
-    result = run("fuse", SAMPLE, "--patterns", path, "--only", "fast-gelu", "--dry-run")
+    result = run("fuse", SAMPLE, "--patterns", path, "--only", "fast-gelu", "--dry-run", "-v")
     assert f"is undone: as in {path}, its result" in result.err
+    assert f"and not as in {path}" not in " ".join(result.out.split()), "this is told once, as what was undone"
     (failure, *_) = prove(load_patterns([path]).get("fast-gelu")).failures
     assert failure.startswith("a fused instance differs")
 
