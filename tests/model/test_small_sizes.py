@@ -151,3 +151,14 @@ def opened(path: Path) -> Session:
     session = open_session(path, "CPUExecutionProvider", optimised=False)
     assert isinstance(session, Session)
     return session
+
+
+def test_the_sizes_after_a_loop_that_may_not_run_are_those_of_an_operand_that_is_known() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (int64 n, float[] unknown, float[1, 4] known) => (float[] p, float[] q)
+      <bool yes = {1}, float[1, 4] made = {1, 2, 3, 4}> {
+        p, q = Loop (n, yes, unknown, known) <body = b (int64 i, bool k, s, t) => (bool k2, float[1, 4] u, float[1, 4] v) {
+          k2 = Identity (k)  u = Relu (made)  v = Neg (made) }> }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    infer_shapes(model)
+    p, q = (value.shape for value in model.graph.outputs)
+    assert p is None and q == ir.Shape([1, 4])
