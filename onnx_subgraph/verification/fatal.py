@@ -112,15 +112,15 @@ def _places(model: ir.Model) -> Iterator[_Place]:
             operands = zip(node.inputs[-count:], axes, strict=True)
             yield from (_Place(node, operand, (axis,)) for operand, axis in operands if operand is not None)
         elif node.op_type in _AXES and first is not None:
-            yield _Place(node, first, _AXES[node.op_type][node.attributes.get_int("layout", 0)])
+            yield _Place(node, first, _AXES[node.op_type])
         elif node.op_type == "InstanceNormalization" and first is not None and first.shape is not None:
             yield _Place(node, first, tuple(range(2, len(first.shape))))
 
 
 _WITHOUT_BATCH = 9
 """The opset from which Scan has no axis of a batch. Before, onnxruntime raises an exception."""
-_AXES = {"GRU": ((0, 1), (0, 1)), "LSTM": ((1,), (0,))}
-"""Operator → the axes of its first operand that must not be empty, for each layout."""
+_AXES = {"GRU": (0, 1), "LSTM": (1,)}
+"""Operator → the axes of its first operand that must not be empty. onnxruntime has no kernel for their other layout."""
 
 
 def _names(value: ir.Value) -> Iterator[str]:

@@ -31,11 +31,11 @@ def scan(shape: str, axis: str, attributes: str) -> str:
     return f"{head} {{ {cut}  f, y = Scan <{attributes}num_scan_inputs = 1, {BODY}> (s, c)  e = Sigmoid (y)  t = Mul (y, e) }}"
 
 
-def recurrent(operator: str, shape: str, axis: str, gates: int, layout: str = "") -> str:
+def recurrent(operator: str, shape: str, axis: str, gates: int) -> str:
     head, cut = HEAD.replace("SHAPE", shape), CUT.replace("AXIS", axis)
     constants = f"size = Constant <value = int64[3] {{1, {gates * 4}, 4}}> ()  half = Constant <value = float {{0.5}}> ()"
     return f"""{head} {{ {cut}  {constants}  w = Expand (half, size)
-      y = {operator} <hidden_size = 4{layout}> (c, w, w)  e = Sigmoid (y)  t = Mul (y, e) }}"""
+      y = {operator} <hidden_size = 4> (c, w, w)  e = Sigmoid (y)  t = Mul (y, e) }}"""
 
 
 MODELS = {
