@@ -151,6 +151,14 @@ def test_a_loop_of_a_cell_becomes_its_operator(step: str, gates: int, operator: 
             np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("barred", "found"), [(None, []), (["LSTM"], []), (["GRU"], ["LSTM"]), ([], ["LSTM"])])
+def test_an_operator_that_was_wrong_is_not_made_again(barred: list[str] | None, found: list[str]) -> None:
+    loaded = ir.from_proto(model(PACKED_LSTM, 4))
+    infer_shapes(loaded)
+    assert [one.operator for one in make_recurrent(loaded, barred=lambda place: barred)] == found
+    assert any(node.op_type == "Loop" for node in loaded.graph) == (not found)
+
+
 def test_a_sequence_may_have_any_length_if_the_last_states_are_unread() -> None:
     proto = model(PACKED_LSTM, 4, steps="T", last=False)
     found, written = made(proto)
