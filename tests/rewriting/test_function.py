@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.rewriting import function
-from onnx_subgraph.rewriting.refused import Refused
+from onnx_subgraph.rewriting.refused import Unloadable
 from tests.rewriting.stage import pattern, rewritten, run
 
 SILU = pattern("y = x * Sigmoid(x) | x * Sigmoid(a * x)", example='{x: "float32[2, 8]", a: "float32[]"}', id_="swish")
@@ -148,7 +148,7 @@ def test_a_definition_in_another_precision_has_to_load() -> None:
 
 def test_an_operator_that_onnxruntime_does_not_infer_in_a_body_is_refused_there() -> None:
     node = ir.node("EmbedLayerNormalization", [None], domain="com.microsoft")
-    with pytest.raises(Refused, match="does not load EmbedLayerNormalization in the body of a function"):
+    with pytest.raises(Unloadable, match="does not load EmbedLayerNormalization in the body of a function"):
         function.check_body([node])
 
 
