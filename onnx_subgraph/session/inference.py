@@ -285,10 +285,12 @@ def _names(providers: Any) -> tuple[str, ...]:
 
 
 def _opened(settings: SessionSettings, options: Any, providers: Any, provider_options: Any, prepared: Prepared) -> Any:
-    """A session of a model that was prepared for one signature."""
+    """A session of a model that was prepared for one signature. Raises SessionError where it would write the user's files."""
     engines = engines_of(prepared, settings)
     if engines is not None:
         return engines
+    if options is not None and (options.enable_profiling or options.optimized_model_filepath):
+        raise SessionError("its session options write a profile or a model, and a schedule would write it again")
     options = with_libraries(options, prepared.libraries)
     return plain_session_class()(str(prepared.packed or prepared.path), options, providers, provider_options, enable_fallback=0)
 

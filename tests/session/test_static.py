@@ -215,6 +215,22 @@ def test_a_model_that_draws_random_numbers_has_no_schedule(tmp_path: Path, here:
         assert not session.warm({"x": np.zeros((2, 4), np.float32)})
 
 
+@pytest.mark.parametrize("kind", ["profile", "optimised model"])
+def test_a_session_that_writes_files_writes_them_once(kind: str, model: Path, here: list[Any], tmp_path: Path) -> None:
+    folder = tmp_path / "written"
+    folder.mkdir()
+    options = onnxruntime.SessionOptions()
+    if kind == "profile":
+        options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
+    else:
+        options.optimized_model_filepath = str(folder / "optimised.onnx")
+    session = made(model, sess_options=options)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.warns(OnnxSubgraphWarning, match="a schedule would write it again"):
+        assert not session.warm(feeds(2, 3))
+    assert before and {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_bound_buffers_take_no_options_of_a_run(model: Path, here: list[Any]) -> None:
     """The general model does: an adapter would be lost."""
     for reuse, hits in ((True, 0), (False, 1)):
