@@ -1,4 +1,7 @@
-"""Arithmetic on the constants of a replacement. A result that the constants, used one after the other, do not give is refused."""
+"""Arithmetic on the constants of a replacement.
+
+A replacement uses one constant where the model uses two, one after the other. It is refused where rounding tells them apart.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ import onnx_ir as ir
 from onnx_subgraph.language.term import Static
 from onnx_subgraph.rewriting.refused import Refused
 
-_BITS = 23
-"""Of the mantissa of float32. The type that a number of a replacement gets is known later."""
 _MANTISSA = {ir.DataType.FLOAT: 23, ir.DataType.FLOAT16: 10, ir.DataType.BFLOAT16: 7, ir.DataType.DOUBLE: 52}
 """Type → the bits of its mantissa."""
+_BITS = _MANTISSA[ir.DataType.FLOAT]
+"""For a number in a replacement, whose type is known only later."""
 
 
 def arithmetic(operator: str, inverse: bool, a: Static | np.ndarray, b: Static | np.ndarray) -> np.ndarray:
@@ -31,13 +34,13 @@ def arithmetic(operator: str, inverse: bool, a: Static | np.ndarray, b: Static |
 
 
 def check_held(number: np.ndarray, held: np.ndarray) -> None:
-    """Refuse a number that its type holds as 0."""
+    """Refuse a number that becomes 0 in its type."""
     if number.dtype.kind == "f" and bool(((held == 0) & (number != 0)).any()):
         raise Refused("a constant of the replacement is too small for its type")
 
 
 def check_folded(node: ir.Node, result: ir.TensorProtocol) -> None:
-    """Refuse a constant that a sum or product of constants does not stand for, because of roundings."""
+    """Refuse a sum or product of constants that rounding makes another number."""
     operands = [value.const_value for value in node.inputs if value is not None and value.const_value is not None]
     if node.domain or isinstance(result, ir.LazyTensor) or len(operands) != 2 or len(node.inputs) != 2:
         return

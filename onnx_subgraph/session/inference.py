@@ -127,8 +127,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """The outputs, as onnxruntime's `run` gives them: from the general model, or from a schedule for such feeds."""
-        loses = run_options is not None and not self._takes_options
-        signature = None if self._schedules is None or loses else signature_of(input_feed)
+        fits = self._schedules is not None and (run_options is None or self._takes_options)
+        signature = signature_of(input_feed) if fits else None
         if self._schedules is None or signature is None:
             return super().run(output_names, input_feed, run_options)
         schedule = self._schedules.find(signature)
