@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import TopologicalSorter
@@ -13,6 +13,7 @@ from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.subgraph import Subgraph, constant
 from onnx_subgraph.engine.control import CONTROLLED, Body, If, Loop
+from onnx_subgraph.engine.drawing import give_seeds, seeds
 from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.operator import Placed
 from onnx_subgraph.engine.step import Step
@@ -27,16 +28,19 @@ def schedule(model: ir.Model, engines: Sequence[tuple[Placed, Engine]], plain: B
     An If or a Loop with an engine in a body is a step with its own steps. Raises what `plain` raises when it compiles. May infer
     the types of the values of `model`.
     """
-    return _Scheduler(model, {placed.node: (placed, engine) for placed, engine in engines}, plain).steps(model.graph)
+    return _Scheduler(model, {placed.node: (placed, engine) for placed, engine in engines}, plain, seeds(plain)).steps(
+        model.graph
+    )
 
 
 @dataclass(slots=True)
 class _Scheduler:
-    """Makes the steps of a model's graphs. engines: by their nodes. count: of parts between engines so far."""
+    """Makes the steps of a model's graphs. engines: by their nodes. seeds: of random nodes. count: of parts so far."""
 
     model: ir.Model
     engines: Mapping[ir.Node, tuple[Placed, Engine]]
     plain: Backend
+    seeds: Iterator[int]
     count: int = 0
 
     def steps(self, graph: ir.Graph) -> tuple[Step, ...]:
@@ -82,7 +86,9 @@ class _Scheduler:
 
     def _subgraph(self, part: Region) -> Subgraph:
         self.count += 1
-        return _subgraph(self.model, part, f"between_{self.count - 1}")
+        made = _subgraph(self.model, part, f"between_{self.count - 1}")
+        give_seeds(made.model.graph, self.seeds)
+        return made
 
 
 def _step(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], run: Callable[[Sequence[Array]], Sequence[Array]]) -> Step:

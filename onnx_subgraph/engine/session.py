@@ -24,6 +24,7 @@ from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.engine.breaker import Breaker
 from onnx_subgraph.engine.control import Control
+from onnx_subgraph.engine.drawing import inline_drawing
 from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import Placed, placed_engines
@@ -66,6 +67,7 @@ class EngineSession:
         required: bool = False,
     ) -> None:
         model = load(Path(path), weights=None if weights is None else Path(weights))
+        inline_drawing(model)
         placed = placed_engines(model)
         settings = settings or EngineSettings()
         with custom_ops.using(libraries):

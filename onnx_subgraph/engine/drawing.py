@@ -1,0 +1,63 @@
+"""Seeds for the random operators in parts of a model, which would draw the same numbers without.
+
+onnxruntime seeds a random node by a number of the process plus the index of the node in its session (`GetRandomSeed()` and
+`Index()` in its kernels). Each part between engines is a session of its own, so nodes of different parts have the same index. The
+seeds given here depend on the number of the process too: `onnxruntime.set_seed` repeats them, and two sessions of a model draw
+alike, as they do in onnxruntime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from onnx_subgraph.backends.backend import Backend
+from onnx_subgraph.backends.subgraph import Subgraph
+from onnx_subgraph.errors import ModelError
+from onnx_subgraph.verification.randomness import random_operator
+
+BY_INDEX = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"))
+"""The operators of the standard that onnxruntime seeds by the index of their node. All take a number as `seed`."""
+_SEEDS = 1 << 24
+"""The seeds are smaller, so that a float32, as which the operators take them, is exact."""
+
+
+def inline_drawing(model: ir.Model) -> None:
+    """Inline the functions that draw random numbers, so that each of their calls can have its own seeds.
+
+    Raises ModelError where one can't be inlined.
+    """
+
+    def draws(function: ir.Function) -> bool:
+        return any(random_operator(node, model) for node in function)
+
+    if not any(map(draws, model.functions.values())):
+        return
+    try:
+        InlinePass(draws)(model)
+    except (ValueError, ir.passes.InvariantError, ir.passes.PassError) as error:
+        raise ModelError(f"a function that draws random numbers can't be inlined: {error}") from error
+
+
+def seeds(plain: Backend) -> Iterator[int]:
+    """Seeds that differ from each other. plain: the backend that runs the random nodes; its own draws decide which seeds."""
+    draw = ir.node("RandomUniform", [], {"shape": [8]})
+    (drawn,) = draw.outputs
+    drawn.name, drawn.type, drawn.shape = "drawn", ir.TensorType(ir.DataType.FLOAT), ir.Shape([8])
+    model = ir.Model(ir.Graph([], [drawn], nodes=[draw], opset_imports={"": 17}, name="seeds"), ir_version=8)
+    (numbers,) = plain.run(plain.compile(Subgraph("seeds", "", model), ()), ())
+    generator, given = np.random.default_rng(np.asarray(numbers, np.float32).view(np.uint32)), set[int]()
+    while True:
+        if (seed := int(generator.integers(1, _SEEDS))) not in given:
+            given.add(seed)
+            yield seed
+
+
+def give_seeds(graph: ir.Graph, numbers: Iterator[int]) -> None:
+    """Write one of the numbers into each random node of the graph, and of the bodies in it, that has no seed."""
+    for node in graph.all_nodes():
+        if node.op_type in BY_INDEX and not node.domain and "seed" not in node.attributes:
+            node.attributes["seed"] = ir.AttrFloat32("seed", float(next(numbers)))
