@@ -80,11 +80,11 @@ def test_masks_that_keep_everything_and_nothing(identifier: str, thorough: bool)
 
 
 SABOTAGES: list[tuple[Sabotage, str, set[str], int]] = [
-    (drop_the_consumer_check, "second consumer", {"refused", "wrong", "invalid", "traceback"}, 0),
+    (drop_the_consumer_check, "second consumer", {"refused", "wrong", "invalid", "traceback"}, 4),
     (drop_the_consumer_check, "graph output", {"refused", "wrong", "invalid", "traceback"}, 0),
     (drop_the_consumer_check, "nested use", {"refused", "wrong", "invalid", "traceback"}, 0),
-    (take_an_overridable_initializer_for_a_constant, "overridable initializer", {"wrong", "not idempotent"}, 4),
-    (accept_another_constant, "constant off by 1 %", {"wrong"}, 28),
+    (take_an_overridable_initializer_for_a_constant, "overridable initializer", {"wrong", "not idempotent"}, 10),
+    (accept_another_constant, "constant off by 1 %", {"wrong"}, 21),
     (let_a_constant_raise_the_rank, "rank-raising constant", {"wrong", "invalid"}, 1),
     (lose_an_input, "shared initializer", {"wrong", "invalid"}, 0),
 ]
@@ -128,7 +128,7 @@ def call_each_site_wrong(patch: pytest.MonkeyPatch) -> None:
 
 
 DECEIVED: list[tuple[Sabotage, str, set[str], int]] = [
-    (call_each_site_wrong, "insensitive output", {"doubted"}, 0),
+    (call_each_site_wrong, "insensitive output", {"doubted"}, 7),
     (believe_the_outputs_alone, "wrong pattern", {"believed"}, 2),
 ]
 
@@ -319,7 +319,7 @@ def test_the_same_seed_gives_the_same_models() -> None:
 
 
 def test_the_command_saves_findings_and_says_how_to_reproduce_them(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "soundness.py"), "--graphs", "2", "--jobs", "1", "--seed", "3"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "soundness.py"), "--graphs", "2", "--jobs", "1", "--seed", "6"]
     done = subprocess.run([*command, "--findings", str(tmp_path / "found")], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| graphs | 2 |" in done.stdout and not (tmp_path / "found").exists()
