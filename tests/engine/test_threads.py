@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import onnxruntime
 import pytest
+
+from onnx_subgraph.cli import main
 
 PROGRAM = """
 import os, sys
@@ -28,13 +31,10 @@ MODEL = f'<ir_version: 8, opset_import: ["" : 17]> g (float[512, 512] x) => (flo
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted where /proc lists them")
 @pytest.mark.skipif(not hasattr(onnxruntime, "set_global_thread_pool_sizes"), reason="this onnxruntime has no such pool")
 def test_engines_share_the_pool_of_the_program(tmp_path: Path) -> None:
-    import onnx
-
     path, partitioned = tmp_path / "m.onnx", tmp_path / "p.onnx"
     onnx.save(onnx.parser.parse_model(MODEL), path)
     command = ("partition", path, "--backend", "onnxruntime", "--deny", "Softmax", "--min-nodes", "1", "--gain", "inf")
-    tool = [sys.executable, "-m", "onnx_subgraph", *command, "--max-crossing", "9", "-o", partitioned]
-    subprocess.run(tool, check=True, capture_output=True)
+    assert main([*map(str, command), "--max-crossing", "9", "-o", str(partitioned)]) == 0
     done = subprocess.run([sys.executable, "-c", PROGRAM, partitioned], check=True, capture_output=True, text=True)
     engines, threads, fallbacks = map(int, done.stdout.split())
     assert engines >= 8 and threads == 0 and fallbacks == 0
