@@ -13,8 +13,8 @@ SELDOM = 200_000
 """New objects between two garbage collections; Python's default is 700."""
 ROOM = 1_000_000
 """New blocks of memory, some 100 MB, between two collections of everything."""
-PAUSE = 0.5
-"""Seconds between two counts of the blocks in use, which take a millisecond where there are many."""
+PAUSE = 2.0
+"""Seconds between two counts of the blocks in use, which take ten milliseconds where there are many."""
 _counted = -math.inf  # when they were last counted
 _kept = 0  # blocks that were in use after the last collection of everything
 _is_frozen = False  # the program has called gc.freeze

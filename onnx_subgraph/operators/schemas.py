@@ -191,12 +191,13 @@ _MADE: dict[tuple[str, str, int], Schema] = {}
 def _from_onnx(version: int, source: onnx.defs.OpSchema) -> Schema:
     key = source.domain, source.name, version
     if key not in _MADE:
+        types = {one.type_param_str: frozenset(one.allowed_type_strs) for one in source.type_constraints}
         _MADE[key] = Schema(
             name=source.name,
             domain=source.domain,
             since_version=version,
-            inputs=tuple(map(_formal, source.inputs)),
-            outputs=tuple(map(_formal, source.outputs)),
+            inputs=tuple(_formal(one, types) for one in source.inputs),
+            outputs=tuple(_formal(one, types) for one in source.outputs),
             attributes=MappingProxyType({n: _attribute(a) for n, a in sorted(source.attributes.items())}),
             min_inputs=source.min_input,
             max_inputs=source.max_input,
@@ -206,10 +207,11 @@ def _from_onnx(version: int, source: onnx.defs.OpSchema) -> Schema:
     return _MADE[key]
 
 
-def _formal(source: onnx.defs.OpSchema.FormalParameter) -> Formal:
-    option = _word(source.option)
-    variable = source.type_str if source.is_homogeneous else ""
-    return Formal(source.name, option == "Optional", option == "Variadic", frozenset(source.types), variable)
+def _formal(source: onnx.defs.OpSchema.FormalParameter, types: Mapping[str, frozenset[str]]) -> Formal:
+    """The formal of an operator with these types of its variables. onnx 1.20 can't give the types of a formal by itself."""
+    option, given = _word(source.option), source.type_str
+    variable = given if source.is_homogeneous else ""
+    return Formal(source.name, option == "Optional", option == "Variadic", types.get(given, frozenset((given,))), variable)
 
 
 def _attribute(source: onnx.defs.OpSchema.Attribute) -> AttributeSpec:
