@@ -22,11 +22,12 @@ CONTROLLED = {"If": ("then_branch", "else_branch"), "Loop": ("body",)}
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The graph of a branch or of an iteration. inputs, outputs: names."""
+    """The graph of a branch or of an iteration. inputs, outputs: names. ranks: those declared of the inputs, None if unknown."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     steps: tuple[Step, ...]
+    ranks: tuple[int | None, ...]
 
     def run(self, around: Mapping[str, Array], inputs: Sequence[Array]) -> list[Array]:
         """The outputs. around: the values of the outer graphs."""
@@ -92,7 +93,11 @@ class If(Control):
 
 
 class Loop(Control):
-    """Its body is run up to a number of times, while a condition holds."""
+    """Its body is run up to a number of times, while a condition holds.
+
+    As in onnxruntime, the body gets its number and the condition with the shape [1], unless it declares scalars. Results that are
+    stacked have the shape of the first one.
+    """
 
     def run(self, around: Mapping[str, Array]) -> list[Array] | None:
         """The final values of the loop's variables, and the stacked outputs of the iterations."""
@@ -101,11 +106,19 @@ class Loop(Control):
         state = [around[name] for name in self.operands[2:]]
         gave: list[list[Array]] = []
         number, condition = 0, np.asarray(True if goes_on is None else goes_on)
+        of_number, of_condition = body.ranks[:2]
+        of_condition = condition.ndim if of_condition is None else of_condition
         while condition.all() and (most is None or number < int(np.asarray(most).reshape(-1)[0])):
-            condition, *outputs = body.run(around, (np.asarray(number, np.int64), condition, *state))
+            own = _single(np.asarray(number, np.int64), of_number), _single(condition, of_condition)
+            condition, *outputs = body.run(around, (*own, *state))
             state, scanned = outputs[: len(state)], outputs[len(state) :]
             gave.append(scanned)
             number += 1
         if not gave and len(body.outputs) > 1 + len(state):
             return None  # onnxruntime knows the shape of a stack of no arrays
-        return [*state, *(np.stack(one) for one in zip(*gave, strict=True))]
+        return [*state, *(np.stack([array.reshape(one[0].shape) for array in one]) for one in zip(*gave, strict=True))]
+
+
+def _single(array: Array, rank: int | None) -> Array:
+    """An array of one element with the shape [1], or as a scalar for a rank of 0 or None."""
+    return array.reshape((1,) if rank else ())

@@ -82,7 +82,8 @@ class _Scheduler:
 
     def _body(self, graph: ir.Graph) -> Body:
         inputs, outputs = (tuple(str(value.name) for value in values) for values in (graph.inputs, graph.outputs))
-        return Body(inputs, outputs, self.steps(graph))
+        ranks = tuple(None if value.shape is None else value.shape.rank() for value in graph.inputs)
+        return Body(inputs, outputs, self.steps(graph), ranks)
 
     def _subgraph(self, part: Region) -> Subgraph:
         self.count += 1

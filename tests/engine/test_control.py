@@ -228,3 +228,38 @@ def test_a_value_that_is_given_twice_is_two_arrays(tmp_path: Path) -> None:
     y, z = EngineSession(output).run(None, {"most": np.array(2), "x": np.ones(2, np.float32)})
     y *= 100
     np.testing.assert_array_equal(z, [64, 64])
+
+
+@pytest.mark.parametrize(
+    ("number", "condition", "given"), [("[1]", "", ""), ("", "[1]", "[1]"), ("[1]", "[k]", "[]"), ("", "", "[]")]
+)
+@pytest.mark.parametrize("gives", ["", "[1]"])
+def test_a_body_gets_its_number_and_condition_in_the_declared_shape(
+    tmp_path: Path, number: str, condition: str, given: str, gives: str
+) -> None:
+    """Whatever shapes the condition of the model and that of the body have, results have the shapes that onnxruntime gives."""
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    shapes (float[2] x, int64 most, bool{given} flag) => (y, numbers, ranks, conditions)
+    {{
+      y, numbers, ranks, conditions = Loop (most, flag, x) <body = step (int64{number} i, bool{condition} go, float[2] s)
+        => (bool{gives} next, float[2] t, a, b, c)
+      {{
+        u = Sin (s)  t = Abs (u)
+        shape = Constant <value_ints: ints = [{gives.strip("[]")}]> ()
+        limit = Constant <value = int64 {{2}}> ()
+        less = Less (i, limit)
+        next = Reshape (less, shape)
+        a = Identity (i)  b = Shape (i)  c = Identity (go)
+      }}>
+    }}
+    """
+    source, target, result = parted(text, tmp_path, backend := Only("Sin", "Abs"))
+    assert result.verdict.verdict == "equivalent" and len(result.engines) == 1
+    plain, session = ort.InferenceSession(source), EngineSession(target, backends={"scripted": backend})
+    for most in (1, 9):
+        flag = np.array([True]) if given == "[1]" else np.array(True)
+        feed = {"x": np.ones(2, np.float32), "most": np.array(most, np.int64), "flag": flag}
+        for mine, theirs in zip(session.run(None, feed), plain.run(None, feed), strict=True):
+            assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
+            np.testing.assert_allclose(mine, theirs, rtol=1e-6)
