@@ -81,8 +81,9 @@ class OnnxRuntime(Backend):
         return Nested(self._session(content, options), subgraph.inputs, list(subgraph.outputs), (weights, values))
 
     def run(self, compiled: Nested, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs of the session."""
-        feeds = dict(zip(compiled.inputs, map(plain_array, inputs), strict=True))
+        """The outputs of the session. Sequences, maps and absent optional values are handed on."""
+        plain = [plain_array(value) if hasattr(value, "dtype") else value for value in inputs]
+        feeds = dict(zip(compiled.inputs, plain, strict=True))
         outputs: list[Array] = compiled.session.run(compiled.outputs, feeds)
         return outputs
 

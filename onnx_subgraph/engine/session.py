@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph import custom_ops
 from onnx_subgraph.backends.array import Array
-from onnx_subgraph.backends.backend import Backend, dtype_name
+from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import constant
@@ -26,23 +26,14 @@ from onnx_subgraph.engine.breaker import Breaker
 from onnx_subgraph.engine.control import Control
 from onnx_subgraph.engine.drawing import inline_drawing
 from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.feeds import Argument, Inputs, argument
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.schedule import schedule
 from onnx_subgraph.engine.step import Step, run_steps
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.model.files import load
-from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.paths import StrPath
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An input or output, like onnxruntime's `NodeArg`: a type such as `tensor(float)`, sizes or names as dimensions."""
-
-    name: str
-    type: str
-    shape: list[int | str | None] | None
 
 
 class EngineSession:
@@ -74,28 +65,28 @@ class EngineSession:
             plain = plain or OnnxRuntime()
             self.engines = engines_of(placed, backends, plain, settings, required=required or settings.strict)
         """The engines, in the order of the model."""
-        self._arguments = [_argument(value) for value in model.graph.inputs]
-        self._outputs = [_argument(value) for value in model.graph.outputs]
-        self._dtypes = {str(value.name): dtype_name(value.dtype) for value in model.graph.inputs}
+        self._inputs = Inputs.of(model.graph)
+        self._outputs = [argument(value) for value in model.graph.outputs]
         self._given = _given(model)
         engines = tuple(zip(placed, self.engines, strict=True))
         self._steps = schedule(model, engines, plain)
 
     def get_inputs(self) -> list[Argument]:
         """The required inputs."""
-        return [argument for argument in self._arguments if argument.name not in self._given]
+        return [one for one in self._inputs.arguments if one.name not in self._inputs.defaults]
 
     def get_overridable_initializers(self) -> list[Argument]:
         """The inputs that have a default."""
-        return [argument for argument in self._arguments if argument.name in self._given]
+        return [one for one in self._inputs.arguments if one.name in self._inputs.defaults]
 
     def get_outputs(self) -> list[Argument]:
         """The outputs."""
         return list(self._outputs)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: object = None) -> list[Array]:
-        """The outputs with these names, or all if there are none. feeds: input name → array. run_options: ignored.
+        """The outputs with these names, or all if there are none. run_options: ignored.
 
+        feeds: input name → array, or another value that onnxruntime takes. A list or a number gets the dtype of the input.
         Raises UsageError if the feeds don't fit the inputs, or there is no such output.
         """
         wanted = list(output_names or [output.name for output in self._outputs])
@@ -134,30 +125,10 @@ class EngineSession:
         return next((engine.failure for engine in self.engines if engine.failure), "")
 
     def _ran(self, steps: Sequence[Step], wanted: list[str], feeds: Mapping[str, Any]) -> list[Array]:
-        values = self._given | self._checked(feeds)
+        values = self._given | (given := self._inputs.taken(feeds))
         run_steps(steps, values, wanted)
-        loose = {*self._given, *feeds}  # an output that is also an input or a constant is copied
-        return [values[name].copy() if name in loose else values[name] for name in wanted]
-
-    def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        given = {name: value if isinstance(value, np.ndarray) else _array(value) for name, value in feeds.items()}
-        for name in given:
-            if name not in self._dtypes:
-                raise UsageError(f"the model has no input {name}", hint=f"it has {', '.join(self._dtypes)}")
-        for argument in self._arguments:
-            name, dtype = argument.name, self._dtypes[argument.name]
-            if name not in given:
-                if name not in self._given:
-                    raise UsageError(f"input {name} is not given", hint=f"give it as {argument.type}")
-                continue
-            array = given[name]
-            if dtype and array.dtype.name != dtype:
-                raise UsageError(f"input {name} is {array.dtype.name}, the model takes {dtype}", hint=f"use .astype('{dtype}')")
-            if argument.shape is not None and not _fits(array.shape, argument.shape):
-                raise UsageError(
-                    f"input {name} has the shape {list(array.shape)}, the model takes {argument.shape}", hint="reshape or pad it"
-                )
-        return given
+        loose = {*self._given, *given}  # an output that is also an input or a constant is copied
+        return [deepcopy(values[name]) if name in loose else values[name] for name in wanted]
 
 
 def engines_of(
@@ -193,28 +164,3 @@ def _given(model: ir.Model) -> dict[str, Array]:
         if (tensor := constant(value)) is not None:
             found[str(value.name)] = tensor.numpy()
     return found
-
-
-def _argument(value: ir.Value) -> Argument:
-    _, declared = value.meta.get(DECLARED, (value.type, value.shape))
-    shape = None if declared is None else [_size(d) for d in declared]
-    dtype = "" if value.dtype is None else value.dtype.name.lower()
-    return Argument(str(value.name), f"tensor({dtype})", shape)
-
-
-def _size(dimension: int | ir.SymbolicDim) -> int | str | None:
-    """A size, or a name; None if there is neither: some exporters write -1 for that."""
-    if isinstance(dimension, int):
-        return dimension if dimension >= 0 else None
-    return dimension.value
-
-
-def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
-    return len(shape) == len(declared) and all(
-        not isinstance(size, int) or size == given for size, given in zip(declared, shape, strict=True)
-    )
-
-
-def _array(value: Any) -> Array:
-    """An array from another type that onnxruntime takes: its own OrtValue, a list, a number."""
-    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
