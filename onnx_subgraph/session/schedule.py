@@ -142,8 +142,17 @@ class Schedule:
             return self._owner() is mine
 
     def _replay(self, buffers: Buffers, output_names: Sequence[str] | None, feeds: Mapping[str, Array], options: Any) -> Any:
-        for name, array in feeds.items():
-            if array is not buffers.inputs[name]:
-                np.copyto(buffers.inputs[name], array)
+        bound = buffers.inputs
+        moved = {name: array for name, array in feeds.items() if array is not bound[name]}
+        written = [bound[name] for name in moved]
+        for name, array in {name: _apart(array, written) for name, array in moved.items()}.items():
+            np.copyto(bound[name], array)
         self.session.run_with_iobinding(buffers.binding, options)
         return [buffers.outputs[name] for name in output_names or buffers.outputs]
+
+
+def _apart(array: Array, written: Sequence[Array]) -> Array:
+    """The array, or a copy if it may be in the memory of an array that is written before it is read."""
+    if array.flags.owndata and all(array is not other for other in written):
+        return array
+    return array.copy() if any(np.may_share_memory(array, other) for other in written) else array

@@ -253,6 +253,27 @@ def test_inputs_can_be_written_in_place(model: Path, here: list[Any]) -> None:
         plain.buffers(feeds(1, 1))
 
 
+@pytest.mark.parametrize(
+    "view", [lambda array: array, lambda array: array[:], lambda array: array.reshape(-1)[::-1].reshape(2, 3)]
+)
+def test_the_buffer_of_one_input_may_be_fed_as_another(tmp_path: Path, here: list[Any], view: Any) -> None:
+    """Copying the feeds in, one after the other, does not overwrite one that is still to be read."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+      g (float[n, m] a, float[n, m] b, float[n, m] c) => (float[n, m] y, float[n, m] z) {
+      d = Sub (a, b)  y = Mul (d, c)  z = Sub (c, b) }"""
+    session = made(path := save_text(text, tmp_path / "three.onnx"), reuse_buffers=True)
+    plain, draws = onnxruntime.InferenceSession(path), np.random.default_rng(0)
+    first = {name: draws.standard_normal((2, 3)).astype(np.float32) for name in "abc"}
+    assert session.warm(first)
+    buffers = session.buffers(first)
+    for order in itertools.product("abc", repeat=3):
+        for name, array in first.items():
+            buffers[name][...] = array
+        expected = plain.run(None, {name: view(first[other]) for name, other in zip("abc", order, strict=True)})
+        found = session.run(None, {name: view(buffers[other]) for name, other in zip("abc", order, strict=True)})
+        assert all(map(np.array_equal, found, expected)), order
+
+
 def test_reused_buffers_are_for_one_thread_and_results_of_others_stay(model: Path, here: list[Any]) -> None:
     """Several threads run one signature. Only the first gets the buffers and overwrites its own results."""
     session = made(model, reuse_buffers=True)
