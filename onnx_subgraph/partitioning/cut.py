@@ -16,6 +16,7 @@ from onnx_subgraph.model.dimension_names import restored
 from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
+from onnx_subgraph.partitioning.kept import keep
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.rewriting.enclosure import enclosed, put_in_place
 from onnx_subgraph.rewriting.outline import Outline, shared_path
@@ -52,6 +53,7 @@ def _replaced(model: ir.Model, region: Region, backend: str, positions: dict[ir.
     function = model.functions.setdefault(function.identifier(), function)
     engine = engine_node(function, inner.arguments, backend, [positions[node] for node in region.nodes])
     engine.name = outline.fresh(f"{shared_path([node.name or '' for node in region.nodes])}{ENGINE}")
+    keep(engine, inner.nodes)
     put_in_place(engine, region, inner.nodes)
     for old, new in zip(region.outputs, engine.outputs, strict=True):
         # Shape inference can't look into an engine, so declare the known types and shapes of its results.

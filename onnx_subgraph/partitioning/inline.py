@@ -1,11 +1,11 @@
 """Turn engines and fused functions back into ordinary nodes.
 
-onnx-ir's inliner does the work. Nodes from an engine get back the names that they had before the engine was made.
+onnx-ir's inliner does the work. Nodes from an engine get back the names, doc strings and metadata that they had before the
+engine was made. Nodes from another call inherit its metadata, and its doc string if they have none.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass
 from onnx_ir.passes.common.inliner import InlinePassResult
 
-from onnx_subgraph.engine.operator import is_engine
+from onnx_subgraph.engine.operator import APART
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.matching.origin import REPLACES
 from onnx_subgraph.model.files import hand_on, load, save
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
+from onnx_subgraph.partitioning import kept
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.definitions import drop_unused
@@ -71,17 +72,7 @@ def inline_model(model: ir.Model) -> int:
     """
     graphs = (model.graph, *model.graph.subgraphs())
     declared = [(graph, [(v.type, v.shape, v.meta.get(DECLARED)) for v in graph.outputs]) for graph in graphs]
-    engines = {}
-    for number, node in enumerate(model.graph.all_nodes()):
-        if is_engine(node):
-            node.metadata_props[_CALL] = str(number)
-            engines[str(number)] = node.graph, _names_in(node)
     calls = _inlined(model, lambda function: (function.domain, function.name) == (OWN_DOMAIN, ENGINE))
-    _name_back(model, engines)
-    for node in model.graph.all_nodes():
-        if node.op_identifier() in model.functions:
-            node.metadata_props.pop(PATTERN, None)
-            node.metadata_props.pop(REPLACES, None)
     old = set(model.graph.all_nodes())
     others = _inlined(model, lambda function: True)
     drop_unused(model, kept=())
@@ -95,41 +86,65 @@ def inline_model(model: ir.Model) -> int:
     return calls + others
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a function, as it was in its graph. values: those of its outputs that have a name."""
+
+    graph: object
+    doc_string: str | None
+    values: Mapping[str, ir.Value]
+    replaced: Sequence[kept.Replaced]
+
+    @classmethod
+    def taken(cls, node: ir.Node) -> _Call:
+        """The call; what it records of itself is removed, for the nodes that replace it inherit its metadata."""
+        found = cls(node.graph, node.doc_string, {o.name: o for o in node.outputs if o.name}, kept.replaced(node))
+        for key in (PATTERN, REPLACES, kept.KEPT, APART):
+            node.metadata_props.pop(key, None)
+        return found
+
+
 def _inlined(model: ir.Model, criteria: Callable[[ir.Function], bool]) -> int:
-    functions = dict(model.functions)
-    inner = (functions.get(node.op_identifier()) for node in model.graph.all_nodes() if node.graph is not model.graph)
-    in_bodies = sum(1 for function in inner if function is not None and criteria(function))  # the pass does not count these
+    functions = {called: function for called, function in model.functions.items() if criteria(function)}
+    nodes = [node for node in model.graph.all_nodes() if node.op_identifier() in functions]
+    calls = {str(number): _Call.taken(node) for number, node in enumerate(nodes)}
+    for mark, node in zip(calls, nodes, strict=True):
+        node.metadata_props[_CALL] = mark
+    in_bodies = sum(1 for node in nodes if node.graph is not model.graph)  # the pass does not count these
     result = InlinePass(criteria)(model)
     assert isinstance(result, InlinePassResult)
-    return in_bodies + sum(count for called, count in result.id_count.items() if criteria(functions[called]))
+    _give_back(model, calls)
+    return in_bodies + sum(count for called, count in result.id_count.items() if called in functions)
 
 
-def _names_in(node: ir.Node) -> list[str]:
-    """The names of the nodes that an engine replaced; empty where the model does not have them any more."""
-    try:
-        names = json.loads(node.metadata_props.get(REPLACES, "[]"))
-    except ValueError:
-        return []
-    return [str(name) for name in names] if isinstance(names, list) else []
-
-
-def _name_back(model: ir.Model, engines: Mapping[str, tuple[object, list[str]]]) -> None:
-    groups: dict[str, list[ir.Node]] = defaultdict(list)
+def _give_back(model: ir.Model, calls: Mapping[str, _Call]) -> None:
+    """Give the nodes and values that replace calls what the calls had, and what engines recorded."""
+    made: dict[str, list[ir.Node]] = defaultdict(list)
     for node in model.graph.all_nodes():
         mark = node.metadata_props.pop(_CALL, None)
-        if mark is not None:
-            node.metadata_props.pop(REPLACES, None)
-            if node.graph is engines[mark][0]:
-                groups[mark].append(node)
+        if mark is None:
+            continue
+        node.doc_string = node.doc_string or calls[mark].doc_string
+        if node.graph is calls[mark].graph:
+            made[mark].append(node)
     outline = Outline(model)
-    for mark, nodes in groups.items():
-        _rename(nodes, engines[mark][1], outline)
+    for mark, nodes in made.items():
+        for output in (output for node in nodes for output in node.outputs):
+            before = calls[mark].values.get(output.name or "")
+            if before is not None and (before.doc_string or before.metadata_props):
+                output.doc_string = before.doc_string or output.doc_string
+                output.metadata_props.update(before.metadata_props)
+                if DECLARED in before.meta:  # the file holds them beside the type
+                    output.meta[DECLARED] = before.meta[DECLARED]
+        _rename(nodes, calls[mark].replaced, outline)
 
 
-def _rename(nodes: Sequence[ir.Node], names: Sequence[str], outline: Outline) -> None:
-    """Name the nodes of a former engine. The Constant nodes at the start of its definition had no names."""
-    for node, name in zip(nodes[len(nodes) - len(names) :], names, strict=False):
-        if not name:
+def _rename(nodes: Sequence[ir.Node], replaced: Sequence[kept.Replaced], outline: Outline) -> None:
+    """Restore the nodes of a former engine. The Constant nodes at the start of its definition had no names."""
+    for node, before in zip(nodes[len(nodes) - len(replaced) :], replaced, strict=False):
+        node.doc_string = before.doc_string
+        node.metadata_props.update(before.metadata)
+        if not (name := before.name):
             continue
         node.name = name if name not in outline.names else outline.fresh(name)
         outline.names.add(name)
