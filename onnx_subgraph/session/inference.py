@@ -29,7 +29,7 @@ from onnx_subgraph.session.digest import Memory
 from onnx_subgraph.session.engines import engines_of, has_engines, open_engines
 from onnx_subgraph.session.kernels import with_kernels_for
 from onnx_subgraph.session.libraries import note_down, registered, with_libraries
-from onnx_subgraph.session.options import is_enabled, is_optimised, is_other_format, weights_folder
+from onnx_subgraph.session.options import home, is_enabled, is_optimised, is_other_format, weights_folder
 from onnx_subgraph.session.paying import Trials
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.record import Limits, Story
@@ -110,7 +110,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             if is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
             settings = replace(settings, libraries=(*several(settings.libraries), *registered(options)))
-            general, prepared = _made(source, settings, _names(providers), weights_folder(options))
+            general, prepared = _made(source, settings, _names(providers), home(source, options))
             for one in (general, prepared):
                 if one.refused:
                     raise SessionError(one.reason)
@@ -193,7 +193,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if settings.static:
             names = _names(providers)
             opened = partial(_opened, settings, options, providers, provider_options)
-            model, folder = as_it_is(self._model()), weights_folder(options)
+            model, folder = as_it_is(self._model()), home(self._model(), options)
             make: Maker = Specialised(*model, folder, names, settings, opened, self._reuse, is_optimised(options))
         elif (engines := self._prepared_engines(settings) or self._own_engines(options, settings)) is not None:
             make = Compiled(engines, self._limits.every)

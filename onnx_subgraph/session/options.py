@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from onnx_subgraph.errors import SessionError
+from onnx_subgraph.session.digest import Memory
+
 ENABLE = "onnx_subgraph.enable"
 """Key of `SessionOptions.add_session_config_entry`: "0" disables us for this one session."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -29,6 +32,20 @@ def weights_folder(options: Any) -> Path | None:
     """The folder of external data in the session options; None if not set."""
     folder = _entry(options, _FOLDER)
     return Path(folder) if folder else None
+
+
+def home(source: Path | bytes, options: Any) -> Path | None:
+    """The folder of the external data of a model in memory: the current one, as in onnxruntime. None for a file.
+
+    Raises SessionError if the model has external data and the session options name a folder: onnxruntime would look there for the
+    data of the prepared model, too. Raises as `Memory.locations` does.
+    """
+    if (folder := weights_folder(options)) is not None and Memory(None).locations(source):
+        raise SessionError(
+            f"the session options name the folder of its data, {folder}, and the fused model has its own data elsewhere",
+            hint=f"leave out {_FOLDER}, and give the path of the model with its data beside it",
+        )
+    return Path.cwd() if isinstance(source, bytes) else None
 
 
 def _entry(options: Any, key: str) -> str:

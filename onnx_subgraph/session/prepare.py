@@ -219,14 +219,23 @@ def _pack(folder: Path, store: Path, patience: Patience) -> str:
 
 
 def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:
-    """A file of the model with its data beside it: the file itself, or a new one with links to its data."""
+    """A file of the model with its data beside it: the file itself, or a new one with its data under other names.
+
+    Symbolic links would lead out of the folder of the model, which neither we nor onnxruntime follow.
+    """
     if isinstance(source, Path) and weights is None:
         return source.absolute()
     path = staging / "given" / MODEL
     path.parent.mkdir()
     path.write_bytes(source if isinstance(source, bytes) else source.read_bytes())
-    for location in locations:  # `Memory.model` has checked that they are inside their folder
-        data = path.parent / location
+    folder = (weights or Path.cwd()).resolve()
+    for location in locations:  # `Memory.model` has checked the words
+        data, given = path.parent / location, (folder / location).resolve()
+        if not given.is_relative_to(folder):
+            raise SessionError(f"its data '{location}' is a link that leaves {folder}", hint="put the data itself there")
         data.parent.mkdir(parents=True, exist_ok=True)
-        data.symlink_to(((weights or Path.cwd()) / location).absolute())
+        try:
+            data.hardlink_to(given)
+        except OSError:  # on another device, or the system refuses it
+            shutil.copyfile(given, data)
     return path

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,16 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnx_subgraph import InferenceSession, OnnxSubgraphWarning, Options, SessionError, SessionSettings, fuse, load_patterns
+from onnx_subgraph import (
+    InferenceSession,
+    OnnxSubgraphWarning,
+    Options,
+    SessionError,
+    SessionSettings,
+    StaticSession,
+    fuse,
+    load_patterns,
+)
 from onnx_subgraph.kernels.compilers import compilers
 from onnx_subgraph.session import commands
 from tests.session.conftest import PLAIN, save
@@ -127,23 +138,68 @@ def test_subnormal_weights_are_kept_on_request(keeps: bool, tmp_path: Path) -> N
     assert (y[0, 0] > 0) == keeps
 
 
-def test_a_model_in_memory_may_have_external_data(tmp_path: Path, settings: SessionSettings, x: np.ndarray) -> None:
-    gelu = save(PLAIN, tmp_path / "m.onnx")
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A model with its weights in another file, `m.data`."""
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y)
-        <float[8] w = {1,2,3,4,5,6,7,8}, float half = {0.5}, float one = {1.0}, float root = {1.4142135}> {
+        <float half = {0.5}, float one = {1.0}, float root = {1.4142135}> {
           s = Add (x, w) a = Div (s, root) b = Erf (a) c = Add (b, one) d = Mul (s, c) y = Mul (d, half) }"""
     )
-    folder = tmp_path / "weights"
-    folder.mkdir()
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.linspace(-1, 1, 8, dtype=np.float32), "w"))
+    (folder := tmp_path / "weights").mkdir()
     onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=8)
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-    content = (folder / "m.onnx").read_bytes()
-    ours = InferenceSession(content, options, settings=settings)
-    assert "Gelu" in "".join(operators(ours)), gelu
-    expected = onnxruntime.InferenceSession(content, options).run(None, {"x": x})[0]
+    assert (folder / "m.data").stat().st_size == 32
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_model_in_memory_may_have_external_data(
+    outside: Path, tmp_path: Path, x: np.ndarray, linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In files of the current folder, as in onnxruntime. Another device has no hard links to them.
+
+    The folder is that of the start of the session.
+    """
+
+    def refused(*_: Any) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    if not linked:
+        monkeypatch.setattr(Path, "hardlink_to", refused)
+    monkeypatch.chdir(outside.parent)
+    content = outside.read_bytes()
+    expected = onnxruntime.InferenceSession(outside).run(None, {"x": x})[0]
+    ours = StaticSession(content, settings=SessionSettings(cache=tmp_path / "cache", strict=True))
+    assert "Gelu" in operators(ours)
     np.testing.assert_allclose(ours.run(None, {"x": x})[0], expected, rtol=1e-5)
+    monkeypatch.chdir(tmp_path)
+    assert ours.warm({"x": x})
+    np.testing.assert_allclose(ours.run(None, {"x": x})[0], expected, rtol=1e-5)
+
+
+def test_a_link_out_of_the_current_folder_is_not_followed(
+    outside: Path, settings: SessionSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outside.parent / "m.data").rename(tmp_path / "m.data")
+    (outside.parent / "m.data").symlink_to(tmp_path / "m.data")
+    monkeypatch.chdir(outside.parent)
+    with pytest.raises(SessionError, match="is a link that leaves"):
+        InferenceSession(outside.read_bytes(), settings=replace(settings, strict=True))
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_data_in_a_folder_of_the_session_options_is_a_reason_not_to_fuse(
+    outside: Path, settings: SessionSettings, x: np.ndarray, in_memory: bool
+) -> None:
+    """onnxruntime would look there for the data of the fused model, too. The original runs."""
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(outside.parent))
+    given = outside.read_bytes() if in_memory else outside
+    with pytest.warns(OnnxSubgraphWarning, match="the session options name the folder of its data"):
+        ours = InferenceSession(given, options, settings=replace(settings, strict=False))
+    expected = onnxruntime.InferenceSession(given, options).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(ours.run(None, {"x": x})[0], expected)
 
 
 @pytest.mark.parametrize("how", ["session option", "settings"])
