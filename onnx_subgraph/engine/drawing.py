@@ -39,7 +39,8 @@ def inline_drawing(model: ir.Model) -> None:
     try:
         InlinePass(draws)(model)
     except (ValueError, ir.passes.InvariantError, ir.passes.PassError) as error:
-        raise ModelError(f"a function that draws random numbers can't be inlined: {error}") from error
+        problem = f"a function that draws random numbers can't be inlined: {error}"
+        raise ModelError(problem, hint="give the function and the model the same opset") from error
 
 
 def seeds(plain: Backend) -> Iterator[int]:
