@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir as ir
 
+from onnx_subgraph.errors import ModelError, PatternError
 from onnx_subgraph.language.pattern import Case
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.wellformed import check
 from onnx_subgraph.proving.instance import Instance
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
+_HINT = "correct the model below `keeps` or `fuses`"
+
+
+def parsed(case: Case) -> onnx.ModelProto:
+    """The model of a case. Raises PatternError, with the place of its text, where that is no model."""
+    try:
+        proto = onnx.parser.parse_model(case.model)
+        check(proto, Path("the model"), {})
+    except onnx.parser.ParseError as error:
+        said = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        reason = " ".join(said.split())
+        raise PatternError(f"the model is not in ONNX's text form: {reason}", span=case.span, hint=_HINT) from None
+    except ModelError as error:
+        raise PatternError(error.message, span=case.span, hint=_HINT) from None
+    return proto
+
 
 def given(case: Case) -> Instance:
-    """The instance in `case`, with feeds drawn for its inputs."""
-    proto = onnx.parser.parse_model(case.model)
+    """The instance in `case`, with feeds drawn for its inputs. Raises as `parsed` does."""
+    proto = parsed(case)
     model = inferred(proto)
     inner = [o for node in model.graph for o in node.outputs if o.name and o.dtype is not None and not o.is_graph_output()]
     types = {o.name: int(o.dtype) for o in inner if o.name and o.dtype is not None}

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-import onnx
-import onnx.parser
 import onnx_ir as ir
 
 from onnx_subgraph.clock import Progress
@@ -30,7 +28,7 @@ from onnx_subgraph.proving.comparison import BLIND, PROVIDER, Exact, NotRunError
 from onnx_subgraph.proving.coverage import Coverage
 from onnx_subgraph.proving.covering import covering, spellings_of_each, spellings_of_pairs
 from onnx_subgraph.proving.draw import widened
-from onnx_subgraph.proving.given import drawn, given, inferred
+from onnx_subgraph.proving.given import drawn, given, inferred, parsed
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.missing import why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants, of_each_kind
@@ -66,6 +64,7 @@ def prove(pattern: Pattern, tell: Progress = lambda _: None, *, pairs: bool = Tr
 
     pairs: whether every pair of alternatives occurs in some model, and every model is fused for every target. Otherwise every
     single alternative occurs; each target gets half of the varied instances, and each mutant is fused for one target.
+    Raises PatternError for a model in `keeps` or `fuses` that is none.
     """
     return _Proof(pattern, tell, pairs).run()
 
@@ -229,7 +228,7 @@ class _Proof:
 
     def keeps(self, case: Case) -> None:
         self.count()
-        model = inferred(onnx.parser.parse_model(case.model))
+        model = inferred(parsed(case))
         for target in self.pattern.targets:
             fused = self.fuse(model, target, case.why)
             if fused is None or not fused.matches:
@@ -239,7 +238,7 @@ class _Proof:
 
     def fuses(self, case: Case) -> None:
         self.count()
-        proto = onnx.parser.parse_model(case.model)
+        proto = parsed(case)
         exact: Exact | None = None
         refused: dict[str, Sequence[Skip]] = {}
         model = inferred(proto)

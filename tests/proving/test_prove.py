@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.find import find
@@ -137,6 +140,21 @@ def test_written_test_models_are_checked(key: str, said: str) -> None:
     found = [f for f in prove(pattern).failures if said in f]
     assert found and all("it is said so" in f and "probe.yaml:" in f for f in found)
     assert key == "keeps" or "; nearly at x, where 2 nodes matched" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("s = Sigmoid(x", "the model is not in ONNX's text form"),
+        ("s = Sigmoid(z)", "the model: the Sigmoid node that makes 's' reads 'z', which nothing makes"),
+        ("s = Sigmoid(x) s = Tanh(x)", "the model: 's' is made twice"),
+    ],
+)
+@pytest.mark.parametrize("key", ["keeps", "fuses"])
+def test_a_mistake_in_a_written_model_has_its_place(key: str, broken: str, said: str) -> None:
+    text = KEPT.format(why="it is said so").replace("s = Sigmoid(x)", broken)
+    with pytest.raises(PatternError, match=r"probe\.yaml:\d+:\d+: " + re.escape(said)):
+        prove(written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.0)", X, **{key: text}))
 
 
 def test_a_float64_is_not_proved_with_a_float32_kernel() -> None:
