@@ -99,6 +99,12 @@ class Facts(TypeFacts):
         return None if found is None else float(found.least)
 
     @property
+    def magnitude(self) -> float | None:
+        """The largest absolute value of a constant's elements; 0 if it has none, None where the value is no constant."""
+        array = self._constants.array(self._value)
+        return None if array is None else float(np.max(np.abs(array.astype(np.float64)), initial=0.0))
+
+    @property
     def value(self) -> Any:
         """The number of a one-element constant, nested tuples for a larger one."""
         array = self._constants.array(self._value)
@@ -145,6 +151,11 @@ class Number:
     def lower_bound(self) -> float:
         """The number itself."""
         return self.value
+
+    @property
+    def magnitude(self) -> float:
+        """The absolute value of the number."""
+        return abs(self.value)
 
 
 def element_type(value: ir.Value) -> str | None:

@@ -40,7 +40,7 @@ REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses", "formerly")
 """The keys of a pattern of regions."""
 BODY_KEYS = ("id", "summary", "bodies", "keeps", "fuses", "formerly")
 """The keys of a pattern of function bodies."""
-ASSUMPTIONS = ("finite", "nonempty", "nonempty-images", "nonnegative", "nonzero", "visible")
+ASSUMPTIONS = ("centred", "finite", "nonempty", "nonempty-images", "nonnegative", "nonzero", "visible")
 """What a pattern may assume of the data; the report shows it."""
 
 _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

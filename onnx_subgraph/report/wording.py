@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UNNAMED = "(a node without a name)"
 ASSUMED = {
+    "centred": "no mean of a group is a hundred times its deviation",
     "finite": "no value is NaN or infinite",
     "nonempty": "no batch or length is 0",
     "nonnegative": "no index is negative",

@@ -17,6 +17,7 @@ from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.attributes import SINGLE
 from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.model.surgery import INITIALIZERS_ALONE, detached, remove_all
+from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.assembled import assembled
 from onnx_subgraph.rewriting.function import ir_version
@@ -80,6 +81,8 @@ def place_of(match: Match, outline: Outline) -> Place:
 
 _SIZES = {"nonempty": 0, "nonempty-images": 1}
 """Assumptions about sizes: the first axis that each is about. The batch of images may be 0."""
+_ONE_PASS = frozenset(("GroupNormalization", "com.microsoft.GroupNorm", "com.microsoft.SkipGroupNorm"))
+"""Operators whose variance loses its digits where the mean is much larger; onnxruntime's kernels for CUDA compute it so, too."""
 _TINY = 1e-20
 """An epsilon below this stands for the bound of a norm, or for none."""
 
@@ -89,12 +92,19 @@ def _assumed(match: Match, nodes: Sequence[ir.Node]) -> frozenset[str]:
     shapes = [value.shape for value in match.bindings.values() if isinstance(value, ir.Value)]
     fixed = (all(s is not None and all(isinstance(n, int) for n in s[first:]) for s in shapes) for first in _SIZES.values())
     assumed = match.pattern.assumes - set(compress(_SIZES, fixed))
-    return assumed | {"nonzero"} if _divides(nodes) and not _divides(match.nodes) else assumed
+    if _divides(nodes) and not _divides(match.nodes):
+        assumed |= {"nonzero"}
+    return assumed | {"centred"} if _subtracts(nodes) and not _subtracts(match.nodes) else assumed
 
 
 def _divides(nodes: Iterable[ir.Node]) -> bool:
     """Whether one of the nodes divides by a norm or a deviation that may be next to nothing."""
     return any(node.attributes.get_float("epsilon", 1.0) < _TINY for node in nodes)
+
+
+def _subtracts(nodes: Iterable[ir.Node]) -> bool:
+    """Whether one of the nodes computes a variance as E[x²] - E[x]²: the standard defines its GroupNormalization so."""
+    return any(operator_of(node) in _ONE_PASS for node in nodes)
 
 
 def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Replaced]:

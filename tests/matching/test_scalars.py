@@ -27,6 +27,7 @@ FACTS = [
     "not k.is_output",
     "not k.is_doubled",
     "k.lower_bound > 1",
+    "k.magnitude < 3",
 ]
 VALUES = ["k.value > 1", "k > 1", "k.value == 2"]
 CONSTANTS = "float k = {2.0}, float root = {1.41421356}"

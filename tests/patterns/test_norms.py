@@ -88,3 +88,19 @@ def test_a_bound_of_a_norm_is_assumed_where_it_becomes_an_epsilon(
     assert result.verdict.verdict == "equivalent"
     assert [(one.pattern, one.assumes) for one in result.rewrites] == [(pattern, assumed)]
     assert [node.op_type for node in onnx.load(fused).graph.node] == ["SimplifiedLayerNormalization"]
+
+
+GROUPS = """<ir_version: 10, opset_import: ["" : 21]> g (float[n, 4, 6, 6] x) => (float[n, 4, 6, 6] y)
+  <int64[3] groups = {0, 2, -1}, float[2] one = {1, 1}, float[2] zero = {0, 0},
+   float[4, 1, 1] w = {1, 2, 3, 4}, float[4, 1, 1] c = {4, 3, 2, 1}> {
+  r = Reshape(x, groups) n = InstanceNormalization(r, one, zero) s = Shape(x) i = Reshape(n, s) t = Mul(i, w) y = Add(t, c) }"""
+
+
+def test_what_group_norm_assumes_is_told(tmp_path: Path) -> None:
+    """onnxruntime runs it on the CPU by its definition, which computes E[x²] - E[x]²: NaN for an image of one colour."""
+    model = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(GROUPS), model)
+    (rewrite,) = fuse(model, None, load_patterns(), Options(target="standard", dry_run=True)).rewrites
+    assert rewrite.op == "GroupNormalization" and "centred" in rewrite.assumes
+    (rewrite,) = fuse(model, None, load_patterns(), Options(target="function", dry_run=True)).rewrites
+    assert "centred" not in rewrite.assumes
