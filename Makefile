@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 OPENVINO := .venv-openvino
+OLDEST := .venv-oldest
 # What is installed depends on pyproject.toml alone: an editable install follows the code by itself.
 HASH := $(shell cksum < pyproject.toml | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(HASH)
@@ -15,13 +16,14 @@ MODEL ?= sample_models/bert_torchscript.onnx
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL = { $(PIP) uv && $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '$(1)'; } || $(PIP) --editable '$(1)'
 
-.PHONY: help demo install test lint types tests test-thorough test-openvino dist format clean
+.PHONY: help demo install test lint types tests test-thorough test-openvino test-oldest dist format clean
 
 help:
 	@echo 'make demo     fuse a sample model ($(MODEL)) and print the report'
 	@echo 'make test     lint, types and tests, as CI runs them'
 	@echo 'make test-thorough   the tests with every pair of alternatives, and more draws'
 	@echo 'make test-openvino   test what runs on OpenVINO, in an environment of its own'
+	@echo 'make test-oldest     fuse the sample models with the oldest packages that pyproject.toml allows'
 	@echo 'make dist     build the source distribution and the wheels into dist/, and try each'
 	@echo 'make format   let ruff put the code in its format'
 	@echo 'make clean    remove .venv, caches and built files'
@@ -76,6 +78,18 @@ $(OPENVINO)/installed-$(HASH):
 	$(OPENVINO)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps onnxruntime-openvino
 	@touch $@
 
+# The newest packages are tested by `make test`.
+test-oldest: $(OLDEST)/installed-$(HASH)
+	$(OLDEST)/bin/pytest -p no:cacheprovider tests/sample_models tests/operators
+
+$(OLDEST)/installed-$(HASH):
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3'; exit 2; }
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[report]' \
+		'hypothesis>=6.100' 'jsonschema>=4.20' 'pytest>=8.2'
+	@touch $@
+
 $(BIN)/python:
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3'; exit 2; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 2; }
@@ -91,4 +105,4 @@ $(INSTALLED_DEV): | $(BIN)/python
 	@touch $(INSTALLED) $@
 
 clean:
-	rm -rf $(VENV) $(OPENVINO) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(OPENVINO) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

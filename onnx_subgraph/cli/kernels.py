@@ -8,7 +8,7 @@ import click
 
 from onnx_subgraph.cli.options import json_option
 from onnx_subgraph.cli.streams import WrittenPath
-from onnx_subgraph.cli.written import check_written
+from onnx_subgraph.cli.written import check_writable, check_written
 from onnx_subgraph.errors import UsageError
 
 
@@ -16,7 +16,7 @@ from onnx_subgraph.errors import UsageError
 @click.option(
     "--copy",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=WrittenPath(file_okay=False),
     metavar="DIR",
     help="Copy the library into DIR, to deploy it with a model.",
 )
@@ -49,7 +49,10 @@ def kernels(folder: Path | None, sources: tuple[Path, ...], output: Path | None,
     if bool(sources) != (output is not None):
         raise UsageError("--compile and -o go together", hint="onnx-subgraph kernels --compile my_ops.c -o my_ops.so")
     if output is not None:
+        if folder is not None:
+            raise UsageError("--compile and --copy exclude each other", hint="call the command twice")
         check_written()
+        check_writable("--output", output)
         from onnx_subgraph.kernels.build import compile_sources
 
         compile_sources(sources, output)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from onnx_subgraph import temporary
 from onnx_subgraph.errors import KernelError
-from onnx_subgraph.kernels.compilers import COMMON, Compiler, compilers, instruction_sets
+from onnx_subgraph.kernels.compilers import COMMON, Compiler, compilers, instruction_sets, nothing_found
 
 KERNELS = "kernels.c"
 """The source that is compiled for each instruction set."""
@@ -71,7 +71,7 @@ def build(folder: Path) -> Path:
             return target
     message = "\n".join(["the library of kernels can't be built: no C compiler compiles it", *failures])
     if not failures:
-        message = "the library of kernels can't be built: there is no C compiler"
+        message = f"the library of kernels can't be built: {nothing_found()}"
     raise KernelError(message, hint=HINT)
 
 
@@ -81,7 +81,7 @@ def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ())
     with temporary.folder() as scratch:
         objects = compile_objects(compiler, scratch, (*shared[1:], *extra))
         made = scratch / target.name
-        _run([*compiler.command, *compiler.flags, *shared, *extra, "-o", str(made), *map(str, objects), "-lm"])
+        _link([*compiler.command, *compiler.flags, *shared, *extra], made, objects)
         target.write_bytes(made.read_bytes())
 
 
@@ -97,7 +97,7 @@ def compile_sources(sources: Sequence[Path], target: Path) -> None:
             made = scratch / target.name
             command = [*compiler.command, *compiler.flags, *COMMON, *shared, f"-I{source_folder()}"]
             try:
-                _run([*command, "-o", str(made), *map(str, sources), "-lm"])
+                _link(command, made, sources)
                 new = temporary.beside(target)  # not in place: a process may have the old one loaded
                 with temporary.held(new):
                     new.write_bytes(made.read_bytes())
@@ -110,7 +110,7 @@ def compile_sources(sources: Sequence[Path], target: Path) -> None:
                 ) from None
             else:
                 return
-    message = "no C compiler compiles it" if failures else "there is no C compiler"
+    message = "no C compiler compiles it" if failures else nothing_found()
     raise KernelError("\n".join([f"{target} can't be built: {message}", *failures]), hint=None if failures else HINT)
 
 
@@ -156,6 +156,14 @@ def _key(compiler: Compiler) -> str:
     for source in sorted(source_folder().glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _link(command: Sequence[str], made: Path, parts: Sequence[Path]) -> None:
+    """Make a library of sources or objects. Raises KernelError, also for a compiler that succeeds and writes nothing."""
+    whole = [*command, "-o", str(made), *map(str, parts), "-lm"]
+    _run(whole)
+    if not made.is_file():
+        raise KernelError(f"{' '.join(whole)}\nwrote nothing")
 
 
 def _run(command: Sequence[str]) -> None:

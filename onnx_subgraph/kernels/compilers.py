@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from onnx_subgraph.errors import KernelError
+
 COMMON = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden")
 """A product and a sum are contracted where the processor has an instruction for both; no other flag may change a result."""
 
@@ -45,8 +47,14 @@ def instruction_sets(processor: str = platform.machine()) -> Mapping[str, Sequen
 
 
 def compilers(environment: Mapping[str, str] = os.environ) -> Iterator[Compiler]:
-    """The compilers that run: the one in CC, or else those of the system, then the one of the package ziglang."""
-    named = shlex.split(environment.get("CC", ""))
+    """The compilers that run: the one in CC, or else those of the system, then the one of the package ziglang.
+
+    Raises KernelError if CC has a quotation mark without its end.
+    """
+    try:
+        named = shlex.split(environment.get("CC", ""))
+    except ValueError as error:
+        raise KernelError(f"CC is no command: {error}", hint="CC=gcc, or unset it") from None
     commands = [named] if named else [["cc"], ["gcc"], ["clang"]]
     for command in commands:
         where = shutil.which(command[0], path=environment.get("PATH"))
@@ -59,10 +67,16 @@ def compilers(environment: Mapping[str, str] = os.environ) -> Iterator[Compiler]
             yield Compiler(tuple(command), f"zig: {name}", ("-mcpu=baseline",))
 
 
+def nothing_found(environment: Mapping[str, str] = os.environ) -> str:
+    """Why there is no compiler, in words."""
+    named = environment.get("CC", "")
+    return f"the C compiler in CC, {named}, does not run" if named else "there is no C compiler"
+
+
 def _version(command: Sequence[str]) -> str | None:
     """The first line that a compiler prints for --version; None where it does not run."""
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return next(iter(done.stdout.splitlines()), "")

@@ -108,7 +108,7 @@ def read(path: Path) -> dict[str, Tuning]:
         raise UsageError(
             f"{path}: can't be read: {error.strerror or error}", hint="check the path; --tune writes the file"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = "something in it is of the wrong type" if isinstance(error, TypeError | AttributeError) else str(error)
         said = f"{said} is missing" if isinstance(error, KeyError) else said
         raise UsageError(
@@ -116,25 +116,44 @@ def read(path: Path) -> dict[str, Tuning]:
         ) from error
 
 
-def _names(given: Any) -> tuple[str, ...] | None:
-    return None if given is None else tuple(map(str, given))
+def _names(given: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise ValueError(f"{what} is no list of names")
+    return tuple(given)
+
+
+def _number(given: Any, what: str) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not -1e300 < given < 1e300:
+        raise ValueError(f"{what} is no number")
+    return float(given)
+
+
+def _ratio(given: Mapping[str, Any]) -> Ratio:
+    return Ratio(**{name: _number(value, "a ratio") for name, value in given.items()})
+
+
+def _choice(fields: Mapping[str, Any]) -> Choice:
+    return Choice(str(fields["what"]), _ratio(fields["ratio"]), bool(fields["taken"]))
 
 
 def _tuning(fields: Mapping[str, Any]) -> Tuning:
     for name, known in KNOWN.items():
         if fields[name] not in known:
             raise ValueError(f"{name} is {fields[name]!r}")
+    rounded, accuracy, results, whole = fields["rounded"], fields["accuracy"], fields.get("results"), fields.get("whole")
+    if accuracy is not None and _number(accuracy, "accuracy") <= 0:
+        raise ValueError("accuracy is not above 0")
     return Tuning(
-        skip=tuple(map(str, fields["skip"])),
+        skip=_names(fields["skip"], "skip"),
         prefer=fields["prefer"],
         target=fields["target"],
         numerics=fields["numerics"],
-        rounded=_names(fields["rounded"]),
-        results=_names(fields.get("results")),
-        accuracy=None if fields["accuracy"] is None else float(fields["accuracy"]),
+        rounded=None if rounded is None else _names(rounded, "rounded"),
+        results=None if results is None else _names(results, "results"),
+        accuracy=None if accuracy is None else float(accuracy),
         backend=str(fields["backend"]),
-        choices=tuple(Choice(str(c["what"]), Ratio(**c["ratio"]), bool(c["taken"])) for c in fields.get("choices", ())),
-        whole=Ratio(**fields["whole"]) if fields.get("whole") else None,
-        notes=tuple(map(str, fields.get("notes", ()))),
+        choices=tuple(map(_choice, fields.get("choices", ()))),
+        whole=None if whole is None else _ratio(whole),
+        notes=_names(fields.get("notes", []), "notes"),
         machine={str(k): str(v) for k, v in (fields.get("machine") or {}).items()},
     )

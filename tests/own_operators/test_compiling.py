@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,25 @@ def test_compiler_errors_are_shown_and_the_old_library_stays(run: Run, tmp_path:
 def test_the_two_options_go_together(run: Run, words: tuple[object, ...]) -> None:
     told = run("kernels", *words)
     assert told.code == 2 and "--compile and -o go together" in told.err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_only_a_regular_file_is_written(run: Run, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    told = run("kernels", "--compile", EXAMPLE / "my_ops.c", "-o", pipe)
+    assert told.code == 2 and "is not a regular file" in told.err
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--copy", ""), "the path is empty"),
+        (("--compile", EXAMPLE / "my_ops.c", "-o", "my_ops.so", "--copy", "here"), "--compile and --copy exclude each other"),
+        (("--compile", EXAMPLE / "my_ops.c", "-o", "missing/my_ops.so"), "there is no folder missing"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(run: Run, words: tuple[object, ...], said: str) -> None:
+    told = run("kernels", *words)
+    assert told.code == 2 and said in told.err

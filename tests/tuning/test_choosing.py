@@ -117,7 +117,34 @@ def test_a_saved_choice_equals_the_found_one(model: Path, tmp_path: Path) -> Non
     assert older.other_machine.startswith("onnxruntime was 1.0.0 and is ")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2, "models": {}}', '{"format": 1, "models": {"m": {"skip": []}}}'])
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("skip", "gelu", "skip is no list of names"),
+        ("rounded", {}, "rounded is no list of names"),
+        ("results", [1], "results is no list of names"),
+        ("notes", "slow", "notes is no list of names"),
+        ("accuracy", 0, "accuracy is not above 0"),
+        ("accuracy", True, "accuracy is no number"),
+        ("accuracy", 10**400, "accuracy is no number"),
+        ("whole", {"ratio": "a", "least": 1, "most": 1}, "a ratio is no number"),
+        ("whole", {"ratio": float("nan"), "least": 1, "most": 1}, "a ratio is no number"),
+        ("whole", {}, "something in it is of the wrong type"),
+        ("choices", [{"what": "x", "ratio": {"ratio": None, "least": 1, "most": 1}, "taken": True}], "a ratio is no number"),
+    ],
+)
+def test_a_file_that_was_edited_wrongly_is_refused(field: str, value: object, said: str, model: Path, tmp_path: Path) -> None:
+    write(tmp_path / "tuned.json", {"m.onnx": Tuning()})
+    content = json.loads((tmp_path / "tuned.json").read_text())
+    content["models"]["m.onnx"][field] = value
+    (tmp_path / "tuned.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=said):
+        read(tmp_path / "tuned.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 200_000, "{}", '{"format": 2, "models": {}}', '{"format": 1, "models": {"m": {"skip": []}}}']
+)
 def test_a_file_of_another_kind_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(UsageError, match="it is no file that --tune has written"):
