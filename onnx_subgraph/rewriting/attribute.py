@@ -110,12 +110,14 @@ def lookup_in(bindings: Mapping[str, Binding], array: Callable[[ir.Value], np.nd
 
 
 def known_before(name: str, lookup: Lookup) -> object:
-    """The number or text of a name; None where it is absent, or only known when the model runs."""
+    """The number or text of a name, or a list of them; None where it is absent, or only known when the model runs."""
     try:
         known = lookup(name)
     except Refused:  # a dynamic size
         return None
-    return None if known is None else plain(known)
+    found = None if known is None else plain(known)
+    is_symbolic = isinstance(found, list | tuple) and not all(isinstance(one, int | float | str) for one in found)
+    return None if is_symbolic else found
 
 
 def attribute(name: str, kind: str, value: Known) -> ir.Attr:

@@ -109,6 +109,23 @@ def test_attention_reads_and_writes_heads_without_layout_nodes(library: Path, tm
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
 
 
+SPELLED = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, d] x, float[d] s) => (float[n, d] y) <float eps = {1e-5}> {
+  q = Mul(x, x) v = ReduceMean <axes = [-1]> (q) e = Add(v, eps) r = Sqrt(e) n = Div(x, r) y = Mul(n, s) }"""
+OPERATOR = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, d] x, float[d] s) => (float[n, d] y) {
+  y = LayerNormalization(x, s) }"""
+
+
+@pytest.mark.parametrize(("text", "kernel"), [(SPELLED, "RMSNorm"), (OPERATOR, "LayerNorm")])
+def test_the_size_of_a_row_may_be_symbolic(text: str, kernel: str, library: Path, tmp_path: Path, run: Run) -> None:
+    model, fused = tmp_path / "rows.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(text), model)
+    ran = run("fuse", str(model), "--target", "native", "-o", str(fused))
+    assert ran.code == 0 and "Bug" not in ran.out
+    assert [node.op_type for node in onnx.load(fused).graph.node] == [kernel]
+    feeds = {"x": drawn(3, 7), "s": drawn(7)}
+    np.testing.assert_allclose(outputs(fused, library, feeds)[0], outputs(model, None, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
 def test_without_the_library_the_function_calls_kernels_of_onnxruntime(library: Path, tmp_path: Path, run: Run) -> None:
     """The native target's function body calls onnxruntime's operator; the body for target function is the definition."""
     model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
