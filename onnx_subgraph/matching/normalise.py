@@ -205,6 +205,7 @@ class _Normaliser:
     def joined(self, items: Items, span: Span | None, *, product: bool) -> Normal:
         """The chain of these items, its numbers combined and equal factors merged."""
         scalar = self.scalar_of(items)
+        items = _squared(items) if product else items
         numbers = [(number, power) for item, power in items if (number := number_of(item)) is not None]
         kept = [(self.normal(item), power) for item, power in items if number_of(item) is None and item is not scalar]
         kept = _merged(kept) if product else kept
@@ -281,6 +282,23 @@ def _named_axes(term: syntax.Apply, axes: Mapping[str, syntax.Term]) -> syntax.A
         return term
     kept = tuple(a for a in term.arguments if not any(a is axis for axis in axes.values()))
     return replace(term, arguments=kept, keywords=(*term.keywords, *axes.items()))
+
+
+def _squared(items: Items) -> Items:
+    """The factors, equal sums merged: `d * d` is `d ** 2`, also where d stands for its definition `x - z`."""
+    merged: dict[object, tuple[syntax.Term, float]] = {}
+    for item, exponent in items:
+        key = item if _is_one_value(item) else id(item)
+        merged[key] = item, exponent + (merged[key][1] if key in merged else 0.0)
+    return list(merged.values())
+
+
+def _is_one_value(term: syntax.Term) -> bool:
+    """Whether a term is a sum that is the same value wherever it is written: of names and numbers."""
+    if not isinstance(term, syntax.Chain):
+        return False
+    inner = [t for t in syntax.walk(term) if not isinstance(t, syntax.Chain | syntax.Literal)]
+    return all(isinstance(t, syntax.Variable) and t.name != "_" and not t.optional for t in inner)
 
 
 def _merged(factors: Sequence[tuple[Normal, float]]) -> list[tuple[Normal, float]]:

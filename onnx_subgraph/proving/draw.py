@@ -10,13 +10,27 @@ import numpy as np
 from onnx_subgraph.language.pattern import Example, Pattern
 from onnx_subgraph.verification.feeds import magnitudes
 
+FAR = 1000.0
+"""A distance from 0 in deviations. A variance as E[x²] - E[x]² has one digit left there, in float32."""
+
 
 def widened(feeds: Mapping[str, np.ndarray], pattern: Pattern) -> dict[str, np.ndarray] | None:
     """Feeds of many magnitudes: Relu and a Clip at 6 differ there. None where every float has a range in the example."""
     rng = np.random.default_rng(0)
+    free = _free(feeds, pattern)
+    return {**feeds, **{n: (a * magnitudes(rng, a.shape, a.dtype)).astype(a.dtype) for n, a in free.items()}} if free else None
+
+
+def shifted(feeds: Mapping[str, np.ndarray], pattern: Pattern) -> dict[str, np.ndarray] | None:
+    """Feeds far from 0 that differ little: their squares lose digits. None where every float has a range in the example."""
+    free = _free(feeds, pattern)
+    return {**feeds, **{n: (a + FAR).astype(a.dtype) for n, a in free.items()}} if free else None
+
+
+def _free(feeds: Mapping[str, np.ndarray], pattern: Pattern) -> dict[str, np.ndarray]:
+    """The floats for which the example gives no range."""
     free = {name for name, example in pattern.example.items() if example.low is None and example.high is None}
-    wide = {n: a for n, a in feeds.items() if n in free and a.dtype.kind == "f"}
-    return {**feeds, **{n: (a * magnitudes(rng, a.shape, a.dtype)).astype(a.dtype) for n, a in wide.items()}} if wide else None
+    return {n: a for n, a in feeds.items() if n in free and a.dtype.kind == "f"}
 
 
 def draw(name: str, example: Example, dtype: str, shape: tuple[int, ...] | None = None) -> np.ndarray:

@@ -27,7 +27,7 @@ from onnx_subgraph.model.shapes import copied
 from onnx_subgraph.proving.comparison import BLIND, PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.coverage import Coverage
 from onnx_subgraph.proving.covering import covering, spellings_of_each, spellings_of_pairs
-from onnx_subgraph.proving.draw import widened
+from onnx_subgraph.proving.draw import shifted, widened
 from onnx_subgraph.proving.given import drawn, given, inferred, parsed
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.missing import why_not_found
@@ -180,15 +180,23 @@ class _Proof:
                 self.failures.append(f"an instance is not fused whole and once: {found} ({spelling}, {target}){nearly}")
             elif self.agrees("a fused instance differs", exact, fused.model, f"{spelling}, {target}"):
                 self.coverage.replaced(target, instance.used, fused.rewrites, mixed=spelling.mixed)
-                self.wide(instance, spelling, fused.model, target)
+                self.wide(instance, spelling, fused, target)
         return later
 
-    def wide(self, instance: Instance, spelling: Spelling, model: ir.Model, target: str) -> None:
-        """Compare a fused instance on values of many magnitudes as well, if the spelling is the first of its alternatives."""
-        feeds = None if spelling.seed or not spelling.is_plain else widened(instance.feeds, self.pattern)
-        if feeds is not None:
-            exact = Exact(instance.proto, feeds, evaluate(instance.proto, feeds))
-            self.agrees("on large values, a fused instance differs", exact, model, f"{spelling}, {target}", may_be_blind=True)
+    def wide(self, instance: Instance, spelling: Spelling, fused: _Fused, target: str) -> None:
+        """Compare a fused instance on values of many magnitudes and far from 0, if the spelling is the first of its alternatives.
+
+        What assumes centred values is not compared far from 0.
+        """
+        if spelling.seed or not spelling.is_plain:
+            return
+        centred = any("centred" in rewrite.assumes for rewrite in fused.rewrites)
+        for where, draw in (("on large values", widened), ("far from 0", shifted)):
+            feeds = None if draw is shifted and centred else draw(instance.feeds, self.pattern)
+            if feeds is not None:
+                exact = Exact(instance.proto, feeds, evaluate(instance.proto, feeds))
+                what, place = f"{where}, a fused instance differs", f"{spelling}, {target}"
+                self.agrees(what, exact, fused.model, place, may_be_blind=True)
 
     def agrees(self, what: str, exact: Exact, model: ir.Model, place: str, *, may_be_blind: bool = False) -> bool:
         """Whether the fused model is as accurate as the unfused one; adds a failure if not, or if that can't be seen."""

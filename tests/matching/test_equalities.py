@@ -292,3 +292,12 @@ def test_a_captured_operator_may_be_neg() -> None:
     """`Neg` is a product only where it is called as nothing else."""
     probe = pattern("y = Exp(op[Neg](x))", "y = Exp(op(x))", example=X)
     assert matches(probe, model("a = Neg(x) y = Exp(a)", outputs="float[N, 8] y")) == 1
+
+
+@pytest.mark.parametrize("formula", ["d = x - z\ny = d * d", "d = x - z\ny = d ** 2", "y = (x - z) * (x - z)"])
+def test_the_square_of_a_sum_is_found_in_any_spelling(formula: str) -> None:
+    square = pattern(formula, "y = Max(x, z)", example='{"x, z": "float32[2, 8]"}')
+    inputs = "float[N, 8] x, float[N, 8] z"
+    for nodes in ("d = Sub(x, z) y = Mul(d, d)", "d = Sub(x, z) y = Pow(d, two)", "d = Sub(x, z) e = Sub(x, z) y = Mul(d, e)"):
+        assert matches(square, model(nodes, inputs=inputs, constants=C)) == 1
+    assert matches(square, model("d = Sub(x, z) e = Sub(z, x) y = Mul(d, e)", inputs=inputs)) == 0

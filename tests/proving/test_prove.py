@@ -228,6 +228,15 @@ def fused(model: ir.Model, pattern: Pattern) -> list[str]:
     return [node.op_type for node in model.graph]
 
 
+def test_digits_that_are_lost_far_from_0_are_found() -> None:
+    """Of drawn values, which are around 0, both formulas of a square are exact."""
+    right, lossy = "d = x - z\ny = d * d", "y = x * x - 2.0 * x * z + z * z"
+    assert "far from 0, a fused instance differs" in failures(
+        written(right, lossy, '{x, z: "float32[2, 8]"}'.replace("x, z", '"x, z"'))
+    )
+    assert not failures(written(right, lossy, '{"x, z": "float32[2, 8] in [-3, 3]"}'))
+
+
 def test_a_difference_of_large_values_is_found() -> None:
     """No drawn value is as large as 6; an example with a range says that values stay there."""
     wrong = written("y = Relu(x)", "y = Clip(x, 0.0, 6.0)", X)
