@@ -8,6 +8,7 @@ type, and reads its weights from the region instead of taking them as inputs. It
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import declared_only
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 
+_PROTOBUF = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _TYPES = {"FLOAT": "float", "DOUBLE": "double", "UINT64": "uint64", "INT64": "int64", "INT32": "int32", "UINT32": "uint32"}
 _TYPES |= {"INT16": "int16", "UINT16": "uint16", "INT8": "int8", "UINT8": "uint8", "BOOL": "bool"}
@@ -45,12 +47,7 @@ def register_engines(
     Raises UsageError if onnxruntime-extensions or a backend is missing or an engine has an unsupported type, ModelError for a bad
     model.
     """
-    try:
-        import onnxruntime_extensions as extensions
-    except ImportError as error:
-        raise UsageError(
-            f"custom operators in Python need onnxruntime-extensions: {error}", hint="pip install 'onnx-subgraph[custom-op]'"
-        ) from error
+    extensions = _extensions()
     path = Path(path)
     model = load(path)
     placed = placed_engines(model)
@@ -65,6 +62,22 @@ def register_engines(
     with declared_only(model):
         content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     return content
+
+
+def _extensions() -> Any:
+    """The library. Its import would give processes that are started later the slow protobuf, which refuses some models."""
+    before = os.environ.get(_PROTOBUF)
+    try:
+        import onnxruntime_extensions
+    except ImportError as error:
+        raise UsageError(
+            f"custom operators in Python need onnxruntime-extensions: {error}", hint="pip install 'onnx-subgraph[custom-op]'"
+        ) from error
+    finally:
+        os.environ.pop(_PROTOBUF, None)
+        if before is not None:
+            os.environ[_PROTOBUF] = before
+    return onnxruntime_extensions
 
 
 def _renamed(placed: Placed) -> str:

@@ -22,6 +22,7 @@ from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import PartitionResult, partition
 from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.engine.backends import Scripted, fails
+from tests.engine.test_custom_op import NEEDED
 
 # A Loop with a condition, a carried value, a stacked value and a capture; then an If, one branch of which passes on
 # a value of the main graph.
@@ -203,8 +204,8 @@ def test_warming_reaches_bodies(tmp_path: Path) -> None:
     assert session.fallbacks == 0 and len(backend.compiled) == before
 
 
+@NEEDED
 def test_a_custom_operator_in_a_body_calls_its_backend(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime_extensions")
     backend = Only("Mul", "Tanh", "Add")
     source, target, _ = parted(MODEL, tmp_path, backend)
     options, counting = ort.SessionOptions(), Only("Mul", "Tanh", "Add")

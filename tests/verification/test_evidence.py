@@ -345,7 +345,8 @@ def test_equal_layers_are_checked_once_or_twice_and_a_different_layer_separately
     assert undone(fused(model, tmp_path / "wrong")) == ["wrong-silu"] * 6
 
 
-def test_unknown_operators_are_found_random_by_running_twice(tmp_path: Path) -> None:
+def test_unknown_operators_are_found_random_by_running_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "upb")  # the library changes it
     extensions = pytest.importorskip("onnxruntime_extensions")
 
     @extensions.onnx_op(op_type="Dice", inputs=[extensions.PyCustomOpDef.dt_float], outputs=[extensions.PyCustomOpDef.dt_float])
