@@ -43,7 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("watch",),  # calls at a time; it starts its thread as deadline asks
     ("deadline", "custom_ops"),
     ("paths", "values"),
-    ("errors", "clock", "collection", "late", "temporary", "protobuf"),
+    ("errors", "clock", "collection", "late", "temporary", "protobuf", "inherited"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""
 

@@ -20,11 +20,11 @@ from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.session import engines_of
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.inherited import PROTOBUF
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import declared_only
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 
-_PROTOBUF = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _TYPES = {"FLOAT": "float", "DOUBLE": "double", "UINT64": "uint64", "INT64": "int64", "INT32": "int32", "UINT32": "uint32"}
 _TYPES |= {"INT16": "int16", "UINT16": "uint16", "INT8": "int8", "UINT8": "uint8", "BOOL": "bool"}
@@ -66,7 +66,7 @@ def register_engines(
 
 def _extensions() -> Any:
     """The library. Its import would give processes that are started later the slow protobuf, which refuses some models."""
-    before = os.environ.get(_PROTOBUF)
+    before = os.environ.get(PROTOBUF)
     try:
         import onnxruntime_extensions
     except ImportError as error:
@@ -74,9 +74,9 @@ def _extensions() -> Any:
             f"custom operators in Python need onnxruntime-extensions: {error}", hint="pip install 'onnx-subgraph[custom-op]'"
         ) from error
     finally:
-        os.environ.pop(_PROTOBUF, None)
+        os.environ.pop(PROTOBUF, None)
         if before is not None:
-            os.environ[_PROTOBUF] = before
+            os.environ[PROTOBUF] = before
     return onnxruntime_extensions
 
 

@@ -25,6 +25,7 @@ from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.wire import Message, receive, send
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.inherited import environment
 from onnx_subgraph.watch import after
 
 if TYPE_CHECKING:
@@ -123,14 +124,14 @@ class Isolated(Backend):
 
     def _start(self) -> Mapping[str, Any]:
         """Start the process; returns what its backend reports about itself."""
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "ONNX_SUBGRAPH_SESSION": "0"}
-        environment.pop("ONNX_SUBGRAPH_BACKEND", None)
+        given = {**environment(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "ONNX_SUBGRAPH_SESSION": "0"}
+        given.pop("ONNX_SUBGRAPH_BACKEND", None)
         command = [sys.executable, "-m", "onnx_subgraph.engine.worker", self.name, *map(str, self._libraries)]
         if self._process is not None:
             _close(self._process)
         # A process group of its own, so that what the backend starts ends with it.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=given, start_new_session=True
         )
         self._started += 1
         weakref.finalize(self, _close, self._process)

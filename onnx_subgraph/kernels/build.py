@@ -160,16 +160,14 @@ def _key(compiler: Compiler) -> str:
 
 def _link(command: Sequence[str], made: Path, parts: Sequence[Path]) -> None:
     """Make a library of sources or objects. Raises KernelError, also for a compiler that succeeds and writes nothing."""
-    whole = [*command, "-o", str(made), *map(str, parts), "-lm"]
-    _run(whole)
-    if not made.is_file():
-        raise KernelError(f"{' '.join(whole)}\nwrote nothing")
+    _run([*command, "-o", str(made), *map(str, parts), "-lm"], made)
 
 
-def _run(command: Sequence[str]) -> None:
+def _run(command: Sequence[str], made: Path | None = None) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False)
     except (OSError, subprocess.SubprocessError) as failure:
         raise KernelError(f"{command[0]}: {failure}") from None
-    if done.returncode:
-        raise KernelError(f"{' '.join(command)}\n{(done.stderr or done.stdout)[:_WORDS].rstrip()}")
+    if done.returncode or (made is not None and not made.is_file()):
+        said = (done.stderr or done.stdout)[:_WORDS].rstrip() or "it wrote nothing"
+        raise KernelError(f"{' '.join(command)}\n{said}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.errors import SessionError
+from onnx_subgraph.inherited import environment
 from onnx_subgraph.session.digest import PACKAGE
 from onnx_subgraph.session.ingredients import ISA, KERNELS
 from onnx_subgraph.session.settings import PREFIX
@@ -121,7 +122,7 @@ def _environment() -> dict[str, str]:
     places = [place for place in sys.path if place and Path(place) != PACKAGE / "session" / "site"]
     if str(PACKAGE.parent) not in places:
         places.append(str(PACKAGE.parent))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in (ISA, KERNELS)}
+    kept = {name: value for name, value in environment().items() if not name.startswith(PREFIX) or name in (ISA, KERNELS)}
     return {**kept, "PYTHONPATH": os.pathsep.join(places), f"{PREFIX}SESSION": "0"}
 
 
