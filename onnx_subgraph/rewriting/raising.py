@@ -13,20 +13,30 @@ import onnx_ir as ir
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 
+_OVERFLOWING = frozenset(("Softplus",))
+"""Operators whose definition in the standard overflows where a kernel does not: log(exp(x) + 1)."""
+_KEEP = "keep its opset (--opset keep)"
+
 
 def check_raised(model: ir.Model, loadability: Sequence[Loadability]) -> None:
-    """Raise ModelError where a node has no kernel on one of the providers, and its definition does not load."""
+    """Raise ModelError where a node has no kernel on one of the providers, and its definition does not load, or overflows."""
     opset = model.opset_imports.get("", 0)
     for node, inputs in _typed(model):
         outputs = [Operand(o.dtype or ir.DataType.UNDEFINED) if o.name else None for o in node.outputs]
         for provider in loadability:
             if not provider.inlines(node.op_type, opset, inputs):
                 continue
+            if node.op_type in _OVERFLOWING and ir.DataType.FLOAT16 in {one.dtype for one in inputs if one is not None}:
+                raise ModelError(
+                    f"raised to opset {opset}, {node.op_type} would be computed by its definition on {provider.provider}, "
+                    "which overflows in float16",
+                    hint=_KEEP,
+                )
             reason = provider.definition_error(node.op_type, opset, inputs, outputs, node.attributes.values())
             if reason is not None:
                 raise ModelError(
                     f"raised to opset {opset}, the model would not load: {node.op_type} on {provider.provider}: {reason}",
-                    hint="keep its opset (--opset keep)",
+                    hint=_KEEP,
                 )
 
 

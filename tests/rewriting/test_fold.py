@@ -167,8 +167,9 @@ def test_large_addends_that_cancel_stay_apart() -> None:
 
 
 def test_a_bias_that_rounds_is_not_folded_into_a_convolution(tmp_path: Path) -> None:
-    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[n, 1, 4, 4] x) => (float[n, 1, 4, 4] y)
-      <float[1, 1, 1, 1] w = {1}, float[1] bias = {12582912}, float b = {-12582912}> {
+    text = """<ir_version: 9, opset_import: ["" : 22]> g (float16[n, 1, 4, 4] x) => (float16[n, 1, 4, 4] y)
+      <float[1, 1, 1, 1] one = {1}, float[1] eight = {8}, float minus = {-8}> {
+        w = Cast <to = 10> (one)  bias = Cast <to = 10> (eight)  b = Cast <to = 10> (minus)
         p = Conv (x, w, bias)  y = Add (p, b) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(dry_run=True))
