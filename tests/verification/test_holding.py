@@ -103,9 +103,9 @@ def test_the_gain_of_a_factor_is_its_excess_over_one() -> None:
             """
             a = Constant <value = float16[4] {46123, 15524, 46801, 48097}> ()
             b = Constant <value = float16[4] {48218, 48378, 14460, 14723}> ()
-            s = Add (a, b)  y = Add (s, x)
+            s = Mul (a, b)  y = Mul (s, x)
             """,
-            "shift-shift",
+            "scale-scale",
         ),
         (
             """
