@@ -61,6 +61,12 @@ class Subgraph:
         """The bytes of all weights; a protobuf holds at most 2 GiB with everything else."""
         return sum(value.const_value.nbytes for value in self.model.graph.initializers.values() if value.const_value is not None)
 
+    def hold(self) -> None:
+        """Map the weights that are in data files now, so that they stay when the files are replaced or deleted."""
+        for value in self.model.graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value.numpy()
+
     def opened(self) -> tuple[bytes, Mapping[str, Array]]:
         """The model as ONNX with its larger weights as inputs, and these by name, memory-mapped if they are in a file."""
         model = self.model.clone()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -63,7 +64,7 @@ class Control:
         theirs = {id(array) for array in around.values()}  # an array that is passed through is the caller's: it is copied
         found: list[Array] = []
         for output in (output for output, wanted in zip(outputs, self.wanted, strict=True) if wanted):
-            found.append(output.copy() if id(output) in theirs else output)
+            found.append(deepcopy(output) if id(output) in theirs else output)
             theirs.add(id(output))  # and so is one that is given twice
         return found
 

@@ -55,7 +55,7 @@ class Inputs:
                 raise UsageError(f"the model has no input {name}", hint=f"it has {', '.join(self.types)}")
         found = {}
         for one in self.arguments:
-            if one.name in feeds:
+            if one.name in feeds and (feeds[one.name] is not None or one.name not in self.defaults):
                 found[one.name] = _taken(feeds[one.name], one, self.types[one.name], one.shape)
             elif isinstance(self.types[one.name], ir.OptionalType):
                 found[one.name] = None
@@ -88,7 +88,10 @@ def _taken(feed: Any, to: Argument, type_: ir.TypeProtocol | None, shape: Sequen
 
 def _array(feed: Any, to: Argument, dtype: str) -> Array:
     """An array, also from an OrtValue; lists and numbers get the type that the model declares, arrays keep theirs."""
-    feed = feed.numpy() if hasattr(feed, "numpy") else feed
+    try:
+        feed = feed.numpy() if hasattr(feed, "numpy") else feed
+    except RuntimeError as error:  # of an OrtValue of bfloat16
+        raise UsageError(f"input {to.name} is no array of numpy: {error}", hint=f"give it as {to.type}") from error
     if isinstance(feed, np.ndarray | np.generic):
         return np.asarray(feed, object if dtype == "object" and feed.dtype.kind == "U" else None)
     try:

@@ -57,9 +57,11 @@ class EngineSession:
         libraries: Sequence[StrPath] = (),
         required: bool = False,
     ) -> None:
-        model = load(Path(path), weights=None if weights is None else Path(weights))
+        model = load(Path(path).absolute(), weights=None if weights is None else Path(weights).absolute())
         inline_drawing(model)
         placed = placed_engines(model)
+        for one in placed:
+            one.subgraph.hold()
         settings = settings or EngineSettings()
         with custom_ops.using(libraries):
             plain = plain or OnnxRuntime()

@@ -107,6 +107,8 @@ class _Call:
 def _inlined(model: ir.Model, criteria: Callable[[ir.Function], bool]) -> int:
     functions = {called: function for called, function in model.functions.items() if criteria(function)}
     nodes = [node for node in model.graph.all_nodes() if node.op_identifier() in functions]
+    for node in model.graph.all_nodes():
+        node.metadata_props.pop(_CALL, None)  # foreign text under our key
     calls = {str(number): _Call.taken(node) for number, node in enumerate(nodes)}
     for mark, node in zip(calls, nodes, strict=True):
         node.metadata_props[_CALL] = mark

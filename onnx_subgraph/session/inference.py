@@ -36,7 +36,7 @@ from onnx_subgraph.session.record import Limits, Story
 from onnx_subgraph.session.schedule import Feeds, Schedule, signature_of
 from onnx_subgraph.session.schedules import Maker, Schedules
 from onnx_subgraph.session.settings import SessionSettings, is_strict
-from onnx_subgraph.session.special import Compiled, Specialised, as_it_is
+from onnx_subgraph.session.special import Compiled, Specialised, in_place
 from onnx_subgraph.session.users_frame import users_frame
 from onnx_subgraph.verification.sessions import plain_session_class
 
@@ -193,8 +193,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if settings.static:
             names = _names(providers)
             opened = partial(_opened, settings, options, providers, provider_options)
-            model, folder = as_it_is(self._model()), home(self._model(), options)
-            make: Maker = Specialised(*model, folder, names, settings, opened, self._reuse, is_optimised(options))
+            model, content, folder = in_place(self._model()), self._general_model.content, home(self._model(), options)
+            make: Maker = Specialised(model, content, folder, names, settings, opened, self._reuse, is_optimised(options))
         elif (engines := self._prepared_engines(settings) or self._own_engines(options, settings)) is not None:
             make = Compiled(engines, self._limits.every)
         else:

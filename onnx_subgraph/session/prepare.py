@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Prepared:
     packed: the same model with packed weights, for sessions that should not hold their own; None if there is none.
     from_cache: it existed before. nbytes: of its files, without shared ones. fusions, engines: how many were made.
     libraries: of custom operators, that the file needs. temporary: remove it after loading. key: of all inputs.
+    content: the digest of the original and its data.
     """
 
     path: Path | None
@@ -65,6 +66,7 @@ class Prepared:
     libraries: tuple[Path, ...] = ()
     temporary: Path | None = None
     key: str = ""
+    content: str = ""
 
 
 def fusing(settings: SessionSettings, providers: Sequence[str]) -> Recipe:
@@ -152,7 +154,8 @@ def prepare(
         finally:
             shutil.rmtree(staging)
 
-    return _prepared(cache.get(key, fill, lasting=not settings.retry), key, temporary=isinstance(cache, NoCache))
+    made = _prepared(cache.get(key, fill, lasting=not settings.retry), key, temporary=isinstance(cache, NoCache))
+    return replace(made, content=content)
 
 
 def _prepared(entry: Entry, key: str, *, temporary: bool) -> Prepared:
@@ -225,7 +228,8 @@ def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weigh
     """
     if isinstance(source, Path) and weights is None:
         return source.absolute()
-    path = staging / "given" / MODEL
+    taken = {Path(location).parts[0] for location in locations}
+    path = staging / "given" / next(name for number in range(len(taken) + 1) if (name := f"{number or ''}{MODEL}") not in taken)
     path.parent.mkdir()
     path.write_bytes(source if isinstance(source, bytes) else source.read_bytes())
     folder = (weights or Path.cwd()).resolve()
@@ -236,6 +240,8 @@ def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weigh
         data.parent.mkdir(parents=True, exist_ok=True)
         try:
             data.hardlink_to(given)
+        except FileExistsError:  # another spelling of the same place
+            continue
         except OSError:  # on another device, or the system refuses it
             shutil.copyfile(given, data)
     return path

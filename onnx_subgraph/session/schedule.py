@@ -75,11 +75,14 @@ class Buffers:
 
     @classmethod
     def bound(cls, session: Any, signature: Signature) -> Buffers | None:
-        """Buffers for a session; None if an output's shape or type is not known before a run."""
-        outputs = {}
+        """Buffers for a session; None if an output's shape or type is not known before a run, or if it is an input.
+
+        onnxruntime does not write such an output into its buffer.
+        """
+        outputs, fed = {}, {name for name, _, _ in signature}
         for argument in session.get_outputs():
             dtype = _DTYPES.get(argument.type)
-            if dtype is None or not all(isinstance(size, int) for size in argument.shape):
+            if argument.name in fed or dtype is None or not all(isinstance(size, int) for size in argument.shape):
                 return None
             outputs[argument.name] = np.empty(argument.shape, dtype)
         inputs = {name: np.zeros(shape, np.dtype(char)) for name, char, shape in signature}

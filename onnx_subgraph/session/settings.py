@@ -63,6 +63,10 @@ class SessionSettings:
     timeout: float = 600.0
     retry: float = 3600.0
 
+    def __post_init__(self) -> None:
+        if self.cache is not None:  # it stays where it is when the program changes its folder
+            object.__setattr__(self, "cache", Path(self.cache).absolute())
+
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> SessionSettings:
         """The settings from `ONNX_SUBGRAPH_…` variables, with defaults. Raises UsageError that names a bad variable."""

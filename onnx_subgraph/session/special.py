@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.errors import EngineError, SessionError
 from onnx_subgraph.session.commands import LOOK_SECONDS
-from onnx_subgraph.session.digest import stamp
 from onnx_subgraph.session.engines import holds_engines
 from onnx_subgraph.session.prepare import Prepared, prepare, specializing
 from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Signature
@@ -28,9 +27,9 @@ WORKERS = threading.BoundedSemaphore(1)
 """The most preparations in the background at a time, over all sessions of the process."""
 
 
-def as_it_is(source: Path | bytes) -> tuple[Path | bytes, list[int] | None]:
-    """A model, whatever folder the program goes to, and the stamp of its file."""
-    return (source, None) if isinstance(source, bytes) else (source.absolute(), stamp(source))
+def in_place(source: Path | bytes) -> Path | bytes:
+    """The same model when the program has changed its folder."""
+    return source if isinstance(source, bytes) else source.absolute()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,12 @@ class Specialised:
     """Models specialised to a signature, by `onnx-subgraph specialize`.
 
     source, weights: the model, and the folder of its external data if that is elsewhere. open: makes a session of a prepared
-    model. reuse: bind inputs and outputs once. packs: its sessions may share packed weights. stamp: of the file when the session
-    was made, so that a schedule is of the same model.
+    model. reuse: bind inputs and outputs once. packs: its sessions may share packed weights. content: the digest of the model and
+    its data when the session was made.
     """
 
     source: Path | bytes
-    stamp: list[int] | None
+    content: str
     weights: Path | None
     providers: tuple[str, ...]
     settings: SessionSettings
@@ -55,13 +54,13 @@ class Specialised:
     def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         """The schedule of a signature. Raises SessionError, OnnxSubgraphError or what onnxruntime raises."""
         _check(signature)
-        if isinstance(self.source, Path) and self.stamp is not None and stamp(self.source) != self.stamp:
-            raise SessionError("the file of the model was changed")
         shapes = {name: shape for name, _, shape in signature}
         recipe = specializing(self.settings, self.providers, shapes, packs=self.packs)
         with nullcontext() if urgent else _turn(stop):
             prepared = prepare(self.source, recipe, self.settings, weights=self.weights, stop=stop, aside=not urgent)
         try:
+            if prepared.content != self.content:
+                raise SessionError("the file of the model, or of its data, was changed")
             if prepared.path is None:
                 raise SessionError(prepared.reason)
             _check_random(prepared.path)

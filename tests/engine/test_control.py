@@ -264,3 +264,16 @@ def test_a_body_gets_its_number_and_condition_in_the_declared_shape(
         for mine, theirs in zip(session.run(None, feed), plain.run(None, feed), strict=True):
             assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
             np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def test_a_sequence_that_a_loop_hands_on_is_not_the_callers(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+      g (seq(float[n]) s, float[n] x, int64 most) => (seq(float[n]) t, float[n] y) <bool yes = {1}> {
+        t, y = Loop (most, yes, s, x) <body = step (int64 i, bool go, seq(float[n]) a, float[n] b)
+          => (bool next, seq(float[n]) c, float[n] d) { next = Identity (go) c = Identity (a) e = Sin (b) d = Abs (e) }> }"""
+    _, target, result = parted(text, tmp_path, backend := Only("Sin", "Abs"))
+    assert result.engines
+    given = {"s": [np.ones(3, np.float32)], "x": np.ones(3, np.float32), "most": np.array(0, np.int64)}
+    handed, _ = EngineSession(target, backends={"scripted": backend}).run(None, given)
+    np.testing.assert_array_equal(handed[0], given["s"][0])
+    assert not np.shares_memory(handed[0], given["s"][0])

@@ -110,3 +110,33 @@ def test_it_says_what_is_wrong(tmp_path: Path, declared: str, given: Any, said: 
     _, session = sessions(tmp_path, declared, declared, "z = Identity (t)")
     with pytest.raises(UsageError, match=said):
         session.run(None, {"x": X, "t": given})
+
+
+def test_none_for_an_input_with_a_default_is_the_default(tmp_path: Path) -> None:
+    source, target = tmp_path / "model.onnx", tmp_path / "parted.onnx"
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[n] x, float[2] w = {3.0, 4.0}) => (float[n] y) {
+      a = Sin (x)  b = Abs (a)  y = Add (b, w) }"""
+    onnx.save(onnx.parser.parse_model(text), source)
+    partition(source, target, PartitionOptions("onnxruntime", LIMITS))
+    plain, session = ort.InferenceSession(source), EngineSession(target)
+    assert_equal(session.run(None, {"x": X, "w": None})[0], plain.run(None, {"x": X, "w": None})[0])
+
+
+def test_the_weights_are_those_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the program goes to another folder, and the file is deleted."""
+    source, target = tmp_path / "model.onnx", tmp_path / "parted.onnx"
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> g (float[n, 64] x) => (float[n, 64] y) {
+      a = MatMul (x, w)  b = Sin (a)  y = Abs (b) }""")
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(model, source, save_as_external_data=True, location="w.bin", size_threshold=0)
+    partition(source, target, PartitionOptions("onnxruntime", RegionLimits(min_nodes=1)))
+    monkeypatch.chdir(tmp_path)
+    session, x = EngineSession(Path(target.name)), np.ones((2, 64), np.float32)
+    expected = ort.InferenceSession(source).run(None, {"x": x})[0]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for data in tmp_path.glob("*w.bin*"):
+        data.unlink()
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5)
+    assert session.fallbacks == 0

@@ -94,3 +94,11 @@ def test_an_exporters_metadata_survives_engines(tmp_path: Path) -> None:
     assert any(metadata for _, metadata in before.values())
     assert {name: note for name, note in before.items() if note[1]}.items() <= after.items()
     assert not any("onnx_subgraph" in key for _, metadata in after.values() for key in metadata)
+
+
+def test_a_model_with_our_mark_of_a_call_is_inlined(tmp_path: Path) -> None:
+    proto = onnx.load(path := calls(tmp_path))
+    noted(proto.graph.node[-1], "", **{"onnx_subgraph.call": "7"})
+    onnx.save(proto, path)
+    inline(path, target := tmp_path / "inlined.onnx")
+    assert not onnx.load(target).functions

@@ -153,6 +153,28 @@ def outside(tmp_path: Path) -> Path:
     return folder / "m.onnx"
 
 
+@pytest.mark.parametrize("location", ["model.onnx", "model.onnx/w.bin"])
+def test_the_data_of_a_model_in_memory_may_have_any_name(
+    outside: Path, location: str, settings: SessionSettings, x: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also that of the file to which the model is written, and one file may be spelled in two ways."""
+    (folder := tmp_path / "named").mkdir()
+    (folder / location).parent.mkdir(exist_ok=True)
+    (folder / location).write_bytes((outside.parent / "m.data").read_bytes() * 2)
+    proto = onnx.load(outside, load_external_data=False)
+    (weight,) = (one for one in proto.graph.initializer if one.external_data)
+    other = proto.graph.initializer.add()
+    other.CopyFrom(weight)
+    other.name = "unread"
+    for one, spelling in ((weight, location), (other, f"./{location}")):
+        next(entry for entry in one.external_data if entry.key == "location").value = spelling
+    monkeypatch.chdir(folder)
+    ours = InferenceSession(proto.SerializeToString(), settings=replace(settings, strict=True))
+    assert "Gelu" in operators(ours)
+    expected = onnxruntime.InferenceSession(outside).run(None, {"x": x})[0]
+    np.testing.assert_allclose(ours.run(None, {"x": x})[0], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("linked", [True, False])
 def test_a_model_in_memory_may_have_external_data(
     outside: Path, tmp_path: Path, x: np.ndarray, linked: bool, monkeypatch: pytest.MonkeyPatch

@@ -87,3 +87,8 @@ def test_every_variable_is_documented() -> None:
     page = (ROOT / "docs" / "sessions.md").read_text(encoding="utf-8")
     for name in VARIABLES:
         assert f"`ONNX_SUBGRAPH_{name}`" in page
+
+
+def test_the_cache_stays_where_it_is_when_the_program_changes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert SessionSettings(cache="here").cache == tmp_path / "here"

@@ -23,6 +23,7 @@ from onnx_subgraph import Limits, OnnxSubgraphWarning, SessionError, SessionSett
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.session import commands, inference, paying, schedule, schedules, special
+from onnx_subgraph.session.digest import Memory
 from onnx_subgraph.session.prepare import Prepared
 from tests.session.conftest import save as save_text
 
@@ -67,15 +68,16 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[
     numbers = itertools.count()
 
     def preparing(source: Path, recipe: Any, settings: SessionSettings, **_: Any) -> Prepared:
+        content = Memory(None).model(source)
         if recipe.commands[0][0] == "fuse":
-            return Prepared(None, reason="nothing in it can be fused")
+            return Prepared(None, reason="nothing in it can be fused", content=content)
         given = recipe.commands[0]
         shapes = dict(given[i + 1].split("=") for i, part in enumerate(given) if part == "--shape")
         asked.append({name: tuple(map(int, sizes.split("x"))) for name, sizes in shapes.items()})
         model, path = load(source), tmp_path / f"special{next(numbers)}.onnx"
         specialize(model, asked[-1])
         save(model, path, None)
-        return Prepared(path, nbytes=path.stat().st_size)
+        return Prepared(path, nbytes=path.stat().st_size, content=content)
 
     monkeypatch.setattr(special, "prepare", preparing)
     monkeypatch.setattr(inference, "prepare", preparing)
@@ -182,11 +184,17 @@ def rewritten(path: Path) -> None:
     onnx.save(proto, path)
 
 
-def test_a_schedule_is_of_the_model_of_its_session(model: Path, here: list[Any]) -> None:
-    """Although the file was replaced since, or the program went to a folder with a file of this name."""
+@pytest.mark.parametrize("apart", [False, True], ids=["the model", "its data"])
+def test_a_schedule_is_of_the_model_of_its_session(model: Path, here: list[Any], apart: bool) -> None:
+    """Although a file was replaced since, or the program went to a folder with a file of this name."""
+    if apart:
+        onnx.save(onnx.load(model), model, save_as_external_data=True, location="w.bin", size_threshold=0)
     session, plain = made(model), onnxruntime.InferenceSession(model)
-    rewritten(model)
-    with pytest.warns(OnnxSubgraphWarning, match="the file of the model was changed"):
+    if apart:
+        (model.parent / "w.bin").write_bytes(bytes((model.parent / "w.bin").stat().st_size))
+    else:
+        rewritten(model)
+    with pytest.warns(OnnxSubgraphWarning, match="the file of the model, or of its data, was changed"):
         assert not session.warm(feeds(2, 3))
     for ours, theirs in zip(session.run(None, feeds(2, 3)), plain.run(None, feeds(2, 3)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
@@ -272,6 +280,18 @@ def test_the_buffer_of_one_input_may_be_fed_as_another(tmp_path: Path, here: lis
         expected = plain.run(None, {name: view(first[other]) for name, other in zip("abc", order, strict=True)})
         found = session.run(None, {name: view(buffers[other]) for name, other in zip("abc", order, strict=True)})
         assert all(map(np.array_equal, found, expected)), order
+
+
+def test_an_output_that_is_an_input_has_no_buffer(tmp_path: Path, here: list[Any]) -> None:
+    """onnxruntime does not write it into a bound buffer."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x) => (float[n, 4] x, float[n, 4] s) {
+      e = Shape (x) t = Reshape (x, e) s = Add (x, t) }"""
+    session = made(save_text(text, tmp_path / "passed.onnx"), reuse_buffers=True)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert session.warm({"x": x})
+    passed, doubled = session.run(None, {"x": x})
+    np.testing.assert_array_equal(passed, x)
+    np.testing.assert_array_equal(doubled, 2 * x)
 
 
 def test_reused_buffers_are_for_one_thread_and_results_of_others_stay(model: Path, here: list[Any]) -> None:
