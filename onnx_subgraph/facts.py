@@ -100,9 +100,11 @@ class Facts(TypeFacts):
 
     @property
     def magnitude(self) -> float | None:
-        """The largest absolute value of a constant's elements; 0 if it has none, None where the value is no constant."""
+        """The largest absolute value of a constant's elements; 0 if it has none, None for other values."""
         array = self._constants.array(self._value)
-        return None if array is None else float(np.max(np.abs(array.astype(np.float64)), initial=0.0))
+        if array is None or array.dtype.kind in "OSU":
+            return None
+        return float(np.max(np.abs(array.astype(np.float64)), initial=0.0))
 
     @property
     def value(self) -> Any:

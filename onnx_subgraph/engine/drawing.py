@@ -1,4 +1,4 @@
-"""Seeds for the random operators in parts of a model, which would draw the same numbers without.
+"""Seeds for the random operators in parts of a model, which would draw the same numbers without them.
 
 onnxruntime seeds a random node by a number of the process plus the index of the node in its session (`GetRandomSeed()` and
 `Index()` in its kernels). Each part between engines is a session of its own, so nodes of different parts have the same index. The
@@ -17,7 +17,6 @@ from onnx_ir.passes.common import InlinePass
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.errors import ModelError
-from onnx_subgraph.verification.randomness import random_operator
 
 BY_INDEX = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"))
 """The operators of the standard that onnxruntime seeds by the index of their node. All take a number as `seed`."""
@@ -31,16 +30,30 @@ def inline_drawing(model: ir.Model) -> None:
     Raises ModelError where one can't be inlined.
     """
 
-    def draws(function: ir.Function) -> bool:
-        return any(random_operator(node, model) for node in function)
+    drawing: set[ir.OperatorIdentifier] = set()
 
-    if not any(map(draws, model.functions.values())):
+    def is_new(function: ir.Function) -> bool:
+        nodes = function.all_nodes() if function.identifier() not in drawing else ()
+        return any(_needs_seed(node) or node.op_identifier() in drawing for node in nodes)
+
+    while more := {function.identifier() for function in model.functions.values() if is_new(function)}:
+        drawing |= more
+
+    def draws(function: ir.Function) -> bool:
+        return function.identifier() in drawing
+
+    if not drawing:
         return
     try:
         InlinePass(draws)(model)
     except (ValueError, ir.passes.InvariantError, ir.passes.PassError) as error:
         problem = f"a function that draws random numbers can't be inlined: {error}"
         raise ModelError(problem, hint="give the function and the model the same opset") from error
+
+
+def _needs_seed(node: ir.Node) -> bool:
+    """Whether onnxruntime seeds this node by its index."""
+    return node.op_type in BY_INDEX and not node.domain and "seed" not in node.attributes
 
 
 def seeds(plain: Backend) -> Iterator[int]:
@@ -60,5 +73,5 @@ def seeds(plain: Backend) -> Iterator[int]:
 def give_seeds(graph: ir.Graph, numbers: Iterator[int]) -> None:
     """Write one of the numbers into each random node of the graph, and of the bodies in it, that has no seed."""
     for node in graph.all_nodes():
-        if node.op_type in BY_INDEX and not node.domain and "seed" not in node.attributes:
+        if _needs_seed(node):
             node.attributes["seed"] = ir.AttrFloat32("seed", float(next(numbers)))

@@ -169,5 +169,5 @@ def _run(command: Sequence[str], made: Path | None = None) -> None:
     except (OSError, subprocess.SubprocessError) as failure:
         raise KernelError(f"{command[0]}: {failure}") from None
     if done.returncode or (made is not None and not made.is_file()):
-        said = (done.stderr or done.stdout)[:_WORDS].rstrip() or "it wrote nothing"
+        said = (done.stderr or done.stdout)[:_WORDS].rstrip() or f"it wrote nothing, exit code {done.returncode}"
         raise KernelError(f"{' '.join(command)}\n{said}")

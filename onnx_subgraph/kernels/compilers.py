@@ -69,7 +69,7 @@ def compilers(environment: Mapping[str, str] = os.environ) -> Iterator[Compiler]
 
 def nothing_found(environment: Mapping[str, str] = os.environ) -> str:
     """Why there is no compiler, in words."""
-    named = environment.get("CC", "")
+    named = environment.get("CC", "").strip()
     return f"the C compiler in CC, {named}, does not run" if named else "there is no C compiler"
 
 

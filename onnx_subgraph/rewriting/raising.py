@@ -28,8 +28,8 @@ def check_raised(model: ir.Model, loadability: Sequence[Loadability]) -> None:
                 continue
             if node.op_type in _OVERFLOWING and ir.DataType.FLOAT16 in {one.dtype for one in inputs if one is not None}:
                 raise ModelError(
-                    f"raised to opset {opset}, {node.op_type} would be computed by its definition on {provider.provider}, "
-                    "which overflows in float16",
+                    f"raised to opset {opset}, {node.op_type} would be computed by its definition, which overflows in float16, "
+                    f"on {provider.provider}",
                     hint=_KEEP,
                 )
             reason = provider.definition_error(node.op_type, opset, inputs, outputs, node.attributes.values())

@@ -133,7 +133,10 @@ def _ratio(given: Mapping[str, Any]) -> Ratio:
 
 
 def _choice(fields: Mapping[str, Any]) -> Choice:
-    return Choice(str(fields["what"]), _ratio(fields["ratio"]), bool(fields["taken"]))
+    what, taken = fields["what"], fields["taken"]
+    if not isinstance(what, str) or not isinstance(taken, bool):
+        raise ValueError("a choice is no text that was taken or not")
+    return Choice(what, _ratio(fields["ratio"]), taken)
 
 
 def _tuning(fields: Mapping[str, Any]) -> Tuning:
@@ -141,6 +144,9 @@ def _tuning(fields: Mapping[str, Any]) -> Tuning:
         if fields[name] not in known:
             raise ValueError(f"{name} is {fields[name]!r}")
     rounded, accuracy, results, whole = fields["rounded"], fields["accuracy"], fields.get("results"), fields.get("whole")
+    backend, choices = fields["backend"], fields.get("choices", [])
+    if not isinstance(backend, str) or not isinstance(choices, list):
+        raise ValueError("backend is no name, or choices is no list")
     if accuracy is not None and _number(accuracy, "accuracy") <= 0:
         raise ValueError("accuracy is not above 0")
     return Tuning(
@@ -151,8 +157,8 @@ def _tuning(fields: Mapping[str, Any]) -> Tuning:
         rounded=None if rounded is None else _names(rounded, "rounded"),
         results=None if results is None else _names(results, "results"),
         accuracy=None if accuracy is None else float(accuracy),
-        backend=str(fields["backend"]),
-        choices=tuple(map(_choice, fields.get("choices", ()))),
+        backend=backend,
+        choices=tuple(map(_choice, choices)),
         whole=None if whole is None else _ratio(whole),
         notes=_names(fields.get("notes", []), "notes"),
         machine={str(k): str(v) for k, v in (fields.get("machine") or {}).items()},

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
 from onnx_subgraph import EngineSession
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.engine import drawing
 from onnx_subgraph.errors import ModelError
 from tests.engine.test_control import Only, parted
 
@@ -103,3 +106,31 @@ def test_a_seed_of_the_model_is_kept(tmp_path: Path) -> None:
 def test_a_function_that_draws_and_can_not_be_inlined_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="draws random numbers can't be inlined"):
         session(IN_A_FUNCTION.replace("OPSET", "17"), tmp_path)
+
+
+def test_a_function_whose_numbers_are_seeded_stays(tmp_path: Path) -> None:
+    """It draws what its seed says, in whatever part it is; so it need not be inlined."""
+    text = IN_A_FUNCTION.replace("OPSET", "17").replace("RandomUniformLike (", "RandomUniformLike <seed = 3.0> (")
+    a, b = drawn(session(text, tmp_path))
+    np.testing.assert_array_equal(a, b)
+
+
+def test_seeds_differ_and_none_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "_SEEDS", 50)
+    numbers = list(islice(drawing.seeds(OnnxRuntime()), 49))
+    assert sorted(numbers) == list(range(1, 50))
+
+
+@pytest.mark.parametrize("operator", sorted(drawing.BY_INDEX - {"Bernoulli", "Multinomial"}))
+def test_every_operator_that_is_seeded_by_its_index_gets_a_seed(operator: str) -> None:
+    """Also in a body; one of another domain and one with a seed keep what they have."""
+    given = "(x)" if operator.endswith("Like") else "<shape = [2]> ()"
+    graph = ir.from_onnx_text(f"""<ir_version: 9, opset_import: ["" : 18, "mine" : 1]>
+      g (float[2] x, bool c) => (float[2] y) {{
+        a = {operator} {given}  m = mine.{operator} (x)
+        b = If (c) <then_branch = t () => (float[2] r) {{ r = {operator} {given} }},
+                    else_branch = e () => (float[2] s) {{ s = Add (a, m) }}>
+        y = Add (a, b) }}""").graph
+    drawing.give_seeds(graph, iter(range(5, 9)))
+    found = [node.attributes["seed"].as_float() for node in graph.all_nodes() if "seed" in node.attributes]
+    assert found == [5.0, 6.0]

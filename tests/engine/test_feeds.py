@@ -49,6 +49,7 @@ def assert_equal(mine: Any, theirs: Any) -> None:
         *(("int64[m]", "z = Neg (t)", given) for given in ([1, 2], [2.7, -2.7], [])),
         *((f"{dtype}[m]", "z = Identity (t)", [1, 0]) for dtype in ("double", "float16", "int32", "uint8", "bool")),
         *(("float", "z = Neg (t)", given) for given in ([1.5], np.ones((2, 3), np.float32))),
+        ("float[m]", "z = Neg (t)", ort.OrtValue.ortvalue_from_numpy(FLOATS)),
         *(("string[m]", "z = Identity (t)", given) for given in (STRINGS, STRINGS.astype(object), STRINGS[::2], ["a", 1], [])),
         ("string", "z = Identity (t)", np.array("abc")),
         *(("seq(float[m])", "z = Identity (t)", given) for given in ([FLOATS, FLOATS[:1]], [])),
@@ -61,6 +62,7 @@ def test_it_takes_what_onnxruntime_takes(tmp_path: Path, declared: str, nodes: s
     plain, session = sessions(tmp_path, declared, "float[r, s]" if declared == "float" else declared, nodes)
     assert [argument.type for argument in session.get_inputs()] == [argument.type for argument in plain.get_inputs()]
     assert [argument.type for argument in session.get_outputs()] == [argument.type for argument in plain.get_outputs()]
+    assert [argument.shape for argument in session.get_inputs()] == [argument.shape for argument in plain.get_inputs()]
     found = session.run(None, {"x": X, "t": given})
     assert_equal(found[1], plain.run(None, {"x": X, "t": given})[1])
 

@@ -301,3 +301,9 @@ def test_the_square_of_a_sum_is_found_in_any_spelling(formula: str) -> None:
     for nodes in ("d = Sub(x, z) y = Mul(d, d)", "d = Sub(x, z) y = Pow(d, two)", "d = Sub(x, z) e = Sub(x, z) y = Mul(d, e)"):
         assert matches(square, model(nodes, inputs=inputs, constants=C)) == 1
     assert matches(square, model("d = Sub(x, z) e = Sub(z, x) y = Mul(d, e)", inputs=inputs)) == 0
+
+
+def test_sums_that_may_differ_are_no_square() -> None:
+    product = pattern("y = (x - _) * (x - _)", "y = Tanh(x)", example='{"x": "float32[2, 8]"}')
+    inputs = "float[N, 8] x, float[N, 8] a, float[N, 8] b"
+    assert matches(product, model("d = Sub(x, a) e = Sub(x, b) y = Mul(d, e)", inputs=inputs)) == 1

@@ -6,6 +6,8 @@ from itertools import cycle
 
 import pytest
 
+from onnx_subgraph.facts import Facts, Number
+from onnx_subgraph.model.constants import Constants
 from tests.matching.graphs import found, matches, model, pattern
 
 STANDING = {
@@ -96,3 +98,15 @@ def test_a_lower_bound_is_that_of_any_run(text: str, count: int) -> None:
     )
     graph = model(text, constants=CONSTANTS)
     assert (matches(probe, graph), matches(low, graph)) == ((0, 1) if "Sub" in text else (count, count))
+
+
+def test_the_magnitude_of_a_constant_is_its_largest_absolute_value() -> None:
+    graph = model(
+        'i = Cast <to = 3> (low) s = Constant <value = string[1] {"a"}> () e = Constant <value = float[0] {}> () y = Add (x, k)',
+        constants="float[2] k = {-3, 2}, float low = {-128}",
+    )
+    constants = Constants(graph)
+    values = {v.name: v for node in graph.graph for v in (*node.inputs, *node.outputs) if v is not None}
+    found = {name: Facts(constants, values[name]).magnitude for name in ("k", "i", "e", "s", "x")}
+    assert found == {"k": 3.0, "i": 128.0, "e": 0.0, "s": None, "x": None}
+    assert Number(-2.0, "float32", ()).magnitude == 2.0

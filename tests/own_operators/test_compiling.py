@@ -67,6 +67,9 @@ def test_only_a_regular_file_is_written(run: Run, tmp_path: Path) -> None:
         (("--compile", EXAMPLE / "my_ops.c", "-o", "missing/my_ops.so"), "there is no folder missing"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(run: Run, words: tuple[object, ...], said: str) -> None:
+def test_options_that_do_not_fit_are_refused(
+    run: Run, words: tuple[object, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     told = run("kernels", *words)
     assert told.code == 2 and said in told.err

@@ -23,11 +23,11 @@ def test_an_operator_that_runs_by_its_definition_may_not_run_after_raising() -> 
     assert run(onnx.parser.parse_model(double), {"x": np.ones((2, 4))})
 
 
-def test_a_definition_that_overflows_where_the_kernel_does_not_is_no_reason_to_raise() -> None:
+def test_a_model_is_not_raised_to_a_definition_that_overflows() -> None:
     """Of Softplus in float16 onnxruntime runs log(exp(x) + 1) from opset 18 on: infinity at 89."""
     text = """<ir_version: 8, opset_import: ["": 17]> g (%s[N, 4] x) => (%s[N, 4] y) { y = Softplus(x) }"""
     half, single = text.replace("%s", "float16"), text.replace("%s", "float")
-    with pytest.raises(ModelError, match=r"raised to opset 18, Softplus would be computed by its definition .* overflows"):
+    with pytest.raises(ModelError, match=r"raised to opset 18, Softplus would be computed by its definition, which overflows"):
         check_raised(raise_opset(read(half), 18), [LOADABILITY])
     check_raised(raise_opset(read(single), 18), [LOADABILITY])
     (finite,) = run(onnx.parser.parse_model(half), {"x": np.full((2, 4), 100, np.float16)})

@@ -153,9 +153,9 @@ def outside(tmp_path: Path) -> Path:
     return folder / "m.onnx"
 
 
-@pytest.mark.parametrize("location", ["model.onnx", "model.onnx/w.bin"])
+@pytest.mark.parametrize("location", ["model.onnx", "model.onnx/w.bin", "sub/w.bin"])
 def test_the_data_of_a_model_in_memory_may_have_any_name(
-    outside: Path, location: str, settings: SessionSettings, x: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outside: Path, location: str, x: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also that of the file to which the model is written, and one file may be spelled in two ways."""
     (folder := tmp_path / "named").mkdir()
@@ -169,10 +169,17 @@ def test_the_data_of_a_model_in_memory_may_have_any_name(
     for one, spelling in ((weight, location), (other, f"./{location}")):
         next(entry for entry in one.external_data if entry.key == "location").value = spelling
     monkeypatch.chdir(folder)
-    ours = InferenceSession(proto.SerializeToString(), settings=replace(settings, strict=True))
+    ours = InferenceSession(proto.SerializeToString(), settings=SessionSettings(cache=tmp_path / "cache", strict=True))
     assert "Gelu" in operators(ours)
     expected = onnxruntime.InferenceSession(outside).run(None, {"x": x})[0]
     np.testing.assert_allclose(ours.run(None, {"x": x})[0], expected, rtol=1e-5)
+
+
+def test_a_file_with_external_data_is_fused_from_any_folder(
+    outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "Gelu" in operators(InferenceSession(outside, settings=SessionSettings(cache=tmp_path / "cache", strict=True)))
 
 
 @pytest.mark.parametrize("linked", [True, False])
