@@ -96,8 +96,8 @@ class If(Control):
 class Loop(Control):
     """Its body is run up to a number of times, while a condition holds.
 
-    As in onnxruntime, the body gets its number and the condition with the shape [1], unless it declares scalars. Results that are
-    stacked have the shape of the first one.
+    As in onnxruntime, the body gets its number and the condition with the shape [1] where it declares a rank above 0, else as
+    scalars; a condition of unknown rank keeps its own. Results that are stacked are reshaped to the first one.
     """
 
     def run(self, around: Mapping[str, Array]) -> list[Array] | None:

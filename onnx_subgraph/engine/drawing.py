@@ -25,11 +25,10 @@ _SEEDS = 1 << 24
 
 
 def inline_drawing(model: ir.Model) -> None:
-    """Inline the functions that draw random numbers, so that each of their calls can have its own seeds.
+    """Inline the functions that draw random numbers without a seed, so that each of their calls can have its own.
 
     Raises ModelError where one can't be inlined.
     """
-
     drawing: set[ir.OperatorIdentifier] = set()
 
     def is_new(function: ir.Function) -> bool:

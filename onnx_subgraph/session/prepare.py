@@ -222,7 +222,7 @@ def _pack(folder: Path, store: Path, patience: Patience) -> str:
 
 
 def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:
-    """A file of the model with its data beside it: the file itself, or a new one with its data under other names.
+    """A file of the model with its data beside it: the file itself, or a new one with hard links to its data, or copies.
 
     Symbolic links would lead out of the folder of the model, which neither we nor onnxruntime follow.
     """
@@ -233,7 +233,7 @@ def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weigh
     path.parent.mkdir()
     path.write_bytes(source if isinstance(source, bytes) else source.read_bytes())
     folder = (weights or Path.cwd()).resolve()
-    for location in locations:  # `Memory.model` has checked the words
+    for location in locations:  # `Memory.model` has checked that none is absolute or goes up
         data, given = path.parent / location, (folder / location).resolve()
         if not given.is_relative_to(folder):
             raise SessionError(f"its data '{location}' is a link that leaves {folder}", hint="put the data itself there")
