@@ -12,10 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
+from onnx_subgraph.engine import custom_op
 from onnx_subgraph.engine.custom_op import register_engines
 from onnx_subgraph.engine.engine import EngineSettings
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning, UsageError
+from onnx_subgraph.inherited import PROTOBUF
 from onnx_subgraph.model.files import save
 from tests.engine.backends import Scripted, fails
 from tests.partitioning.models import LAYERS, Without, parted, run, x
@@ -59,7 +61,14 @@ def test_the_backend_is_called(partitioned: Path) -> None:
 def test_processes_that_are_started_later_have_the_same_protobuf(partitioned: Path) -> None:
     """The library chooses the slow one for them, which refuses names that are not UTF-8."""
     session(partitioned, Without("Softmax"))
-    assert "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION" not in os.environ
+    assert PROTOBUF not in os.environ
+
+
+@NEEDED
+def test_the_protobuf_that_the_user_named_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROTOBUF, "upb")
+    custom_op._extensions()
+    assert os.environ[PROTOBUF] == "upb"
 
 
 @NEEDED

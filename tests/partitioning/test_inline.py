@@ -65,7 +65,9 @@ def test_nodes_and_values_of_a_call_get_what_the_call_had(tmp_path: Path) -> Non
     ort.InferenceSession(target)
 
 
-@pytest.mark.parametrize("damage", [None, "no JSON", "7", '[["one"]]', '[["", {}]]', '[["", 3], ["", 3], ["", 3], ["", 3]]'])
+@pytest.mark.parametrize(
+    "damage", [None, "no JSON", "7", '[["one"]]', '[["", {}]]', '[["", 3], ["", 3], ["", 3], ["", 3]]', "[3, 4, 5, 6]"]
+)
 def test_nodes_of_an_engine_get_back_what_they_had(tmp_path: Path, damage: str | None) -> None:
     """If somebody changed the record, they get back their names."""
     inline(calls(tmp_path), source := tmp_path / "source.onnx")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -14,6 +15,7 @@ from onnx_subgraph.matching.find import find
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.proving import prove
+from onnx_subgraph.proving.draw import shifted
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from tests.proving.patterns import catalogue, written
@@ -235,6 +237,16 @@ def test_digits_that_are_lost_far_from_0_are_found() -> None:
         written(right, lossy, '{x, z: "float32[2, 8]"}'.replace("x, z", '"x, z"'))
     )
     assert not failures(written(right, lossy, '{"x, z": "float32[2, 8] in [-3, 3]"}'))
+
+
+def test_what_assumes_centred_values_is_still_compared_on_large_ones() -> None:
+    wrong = written("y = Relu(x)", "y = Clip(x, 0.0, 6.0)", X, assumes="centred")
+    assert "on large values" in failures(wrong) and "far from 0" not in failures(wrong)
+
+
+def test_an_input_with_a_range_stays_in_it() -> None:
+    pattern = written("y = Relu(x)", "y = Clip(x, 0.0, 6.0)", '{x: "float32[2, 8] in [-3, 3]"}')
+    assert shifted({"x": np.zeros((2, 8), np.float32)}, pattern) is None
 
 
 def test_a_difference_of_large_values_is_found() -> None:

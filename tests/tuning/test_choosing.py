@@ -129,6 +129,10 @@ def test_a_saved_choice_equals_the_found_one(model: Path, tmp_path: Path) -> Non
         ("accuracy", 10**400, "accuracy is no number"),
         ("whole", {"ratio": "a", "least": 1, "most": 1}, "a ratio is no number"),
         ("whole", {"ratio": float("nan"), "least": 1, "most": 1}, "a ratio is no number"),
+        ("whole", {"ratio": -(10**400), "least": 1, "most": 1}, "a ratio is no number"),
+        ("backend", [1], "backend is no name"),
+        ("choices", {}, "choices is no list"),
+        ("choices", [{"what": "x", "ratio": {"ratio": 1, "least": 1, "most": 1}, "taken": "no"}], "a choice is no text"),
         ("whole", {}, "something in it is of the wrong type"),
         ("choices", [{"what": "x", "ratio": {"ratio": None, "least": 1, "most": 1}, "taken": True}], "a ratio is no number"),
     ],
@@ -140,6 +144,15 @@ def test_a_file_that_was_edited_wrongly_is_refused(field: str, value: object, sa
     (tmp_path / "tuned.json").write_text(json.dumps(content))
     with pytest.raises(UsageError, match=said):
         read(tmp_path / "tuned.json")
+
+
+def test_a_file_of_an_earlier_version_lacks_some_fields(tmp_path: Path) -> None:
+    write(tmp_path / "tuned.json", {"m.onnx": Tuning()})
+    content = json.loads((tmp_path / "tuned.json").read_text())
+    for field in ("results", "choices", "whole", "notes", "machine"):
+        del content["models"]["m.onnx"][field]
+    (tmp_path / "tuned.json").write_text(json.dumps(content))
+    assert read(tmp_path / "tuned.json") == {"m.onnx": Tuning(machine={})}
 
 
 @pytest.mark.parametrize(
