@@ -28,9 +28,8 @@ def schedule(model: ir.Model, engines: Sequence[tuple[Placed, Engine]], plain: B
     An If or a Loop with an engine in a body is a step with its own steps. Raises what `plain` raises when it compiles. May infer
     the types of the values of `model`.
     """
-    return _Scheduler(model, {placed.node: (placed, engine) for placed, engine in engines}, plain, seeds(plain)).steps(
-        model.graph
-    )
+    by_node = {placed.node: (placed, engine) for placed, engine in engines}
+    return _Scheduler(model, by_node, plain, seeds(plain)).steps(model.graph)
 
 
 @dataclass(slots=True)

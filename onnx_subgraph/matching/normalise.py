@@ -205,10 +205,10 @@ class _Normaliser:
     def joined(self, items: Items, span: Span | None, *, product: bool) -> Normal:
         """The chain of these items, its numbers combined and equal factors merged."""
         scalar = self.scalar_of(items)
-        items = _squared(items) if product else items
-        numbers = [(number, power) for item, power in items if (number := number_of(item)) is not None]
-        kept = [(self.normal(item), power) for item, power in items if number_of(item) is None and item is not scalar]
-        kept = _merged(kept) if product else kept
+        others = [pair for pair in items if pair[0] is not scalar]
+        others = _merged(others) if product else others
+        numbers = [(number, power) for item, power in others if (number := number_of(item)) is not None]
+        kept = [(self.normal(item), power) for item, power in others if number_of(item) is None]
         constant = prod((n**p for n, p in numbers), start=1.0) if product else sum((n * p for n, p in numbers), start=0.0)
         name, optional = (None, None) if scalar is None else (scalar.name, scalar if scalar.optional else None)
         chain = Chain(product, constant, tuple(kept), name, span, optional)
@@ -284,38 +284,23 @@ def _named_axes(term: syntax.Apply, axes: Mapping[str, syntax.Term]) -> syntax.A
     return replace(term, arguments=kept, keywords=(*term.keywords, *axes.items()))
 
 
-def _squared(items: Items) -> Items:
-    """The factors, equal sums merged: `d * d` is `d ** 2`, also where d stands for its definition `x - z`."""
+def _merged(factors: Items) -> list[tuple[syntax.Term, float]]:
+    """The factors, equal ones merged: `x * x` is `x ** 2`, and `d * d` is, where d stands for its definition `x - z`."""
     merged: dict[object, tuple[syntax.Term, float]] = {}
-    for item, exponent in items:
-        key = item if _is_one_value(item) else id(item)
-        merged[key] = item, exponent + (merged[key][1] if key in merged else 0.0)
+    for term, exponent in factors:
+        key = term if _is_one_value(term) else id(term)
+        merged[key] = term, exponent + (merged[key][1] if key in merged else 0.0)
     return list(merged.values())
 
 
 def _is_one_value(term: syntax.Term) -> bool:
-    """Whether a term is a sum that is the same value wherever it is written: of names and numbers."""
+    """Whether a term is the same value wherever it is written: a name, or a sum of names and numbers."""
+    if isinstance(term, syntax.Variable):
+        return term.name != "_"
     if not isinstance(term, syntax.Chain):
         return False
     inner = [t for t in syntax.walk(term) if not isinstance(t, syntax.Chain | syntax.Literal)]
     return all(isinstance(t, syntax.Variable) and t.name != "_" and not t.optional for t in inner)
-
-
-def _merged(factors: Sequence[tuple[Normal, float]]) -> list[tuple[Normal, float]]:
-    """The factors, those of one name merged: `x * x` is `x ** 2`."""
-    merged: list[tuple[Normal, float]] = []
-    for normal, exponent in factors:
-        same = next((i for i, (n, _) in enumerate(merged) if _same(n, normal)), None)
-        if same is None:
-            merged.append((normal, exponent))
-        else:
-            merged[same] = (merged[same][0], merged[same][1] + exponent)
-    return merged
-
-
-def _same(a: Normal, b: Normal) -> bool:
-    """Whether two factors are the same name."""
-    return isinstance(a, Name) and isinstance(b, Name) and a.name == b.name and a.name != "_"
 
 
 def _words(text: str) -> list[str]:

@@ -226,12 +226,12 @@ def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weigh
 
     Symbolic links would lead out of the folder of the model, which neither we nor onnxruntime follow.
     """
-    if isinstance(source, Path) and weights is None:
+    if isinstance(source, Path):
         return source.absolute()
     taken = {Path(location).parts[0] for location in locations}
     path = staging / "given" / next(name for number in range(len(taken) + 1) if (name := f"{number or ''}{MODEL}") not in taken)
     path.parent.mkdir()
-    path.write_bytes(source if isinstance(source, bytes) else source.read_bytes())
+    path.write_bytes(source)
     folder = (weights or Path.cwd()).resolve()
     for location in locations:  # `Memory.model` has checked that none is absolute or goes up
         data, given = path.parent / location, (folder / location).resolve()

@@ -135,7 +135,7 @@ def _ratio(given: Mapping[str, Any]) -> Ratio:
 def _choice(fields: Mapping[str, Any]) -> Choice:
     what, taken = fields["what"], fields["taken"]
     if not isinstance(what, str) or not isinstance(taken, bool):
-        raise ValueError("a choice is no text that was taken or not")
+        raise ValueError("a choice needs a text, and `taken` as true or false")
     return Choice(what, _ratio(fields["ratio"]), taken)
 
 

@@ -132,7 +132,7 @@ def test_a_saved_choice_equals_the_found_one(model: Path, tmp_path: Path) -> Non
         ("whole", {"ratio": -(10**400), "least": 1, "most": 1}, "a ratio is no number"),
         ("backend", [1], "backend is no name"),
         ("choices", {}, "choices is no list"),
-        ("choices", [{"what": "x", "ratio": {"ratio": 1, "least": 1, "most": 1}, "taken": "no"}], "a choice is no text"),
+        ("choices", [{"what": "x", "ratio": {"ratio": 1, "least": 1, "most": 1}, "taken": "no"}], "a choice needs a text"),
         ("whole", {}, "something in it is of the wrong type"),
         ("choices", [{"what": "x", "ratio": {"ratio": None, "least": 1, "most": 1}, "taken": True}], "a ratio is no number"),
     ],
