@@ -7,6 +7,7 @@ from collections import Counter
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import graph_around
 from onnx_subgraph.model.shapes import values
 from onnx_subgraph.model.surgery import remove, replace
 
@@ -21,8 +22,7 @@ def chosen_branch(constants: Constants, node: ir.Node) -> ir.Graph | None:
 
 def put_in_place(model: ir.Model, node: ir.Node, branch: ir.Graph) -> None:
     """Replace an If by the nodes of a branch."""
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_around(node)
     taken = Counter(str(value.name) for value in values(model))
     nodes, outputs, stored = list(branch), list(branch.outputs), list(branch.initializers.values())
     branch.outputs.clear()

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.broadcasting import Dim
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import graph_around
 from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.model.surgery import constant, remove_all, replace, sliced
 
@@ -139,9 +140,9 @@ def _treats_channels_alike(constants: Constants, node: ir.Node) -> bool:
 
 def _rewrite(node: ir.Node, parts: list[_Part]) -> None:
     """Put the sum of a convolution of each small image, and of the others together, in the place of a node."""
-    graph, result, name = node.graph, node.outputs[0], str(node.name or node.outputs[0].name)
+    graph, result, name = graph_around(node), node.outputs[0], str(node.name or node.outputs[0].name)
     weights, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
-    assert isinstance(graph, ir.Graph) and weights is not None and weights.shape is not None
+    assert weights is not None and weights.shape is not None
     nodes, total = list[ir.Node](), list[ir.Value]()
     large = [part for part in parts if part.resize is None]
     groups = ([large] if large else []) + [[part] for part in parts if part.resize is not None]

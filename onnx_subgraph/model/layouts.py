@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.axis_orders import Layout, layout_of, named_axes
 from onnx_subgraph.model.closure import closed
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import graph_around
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.model.surgery import remove, replace, sweep
 from onnx_subgraph.operators.elementwise import is_elementwise
@@ -71,8 +72,7 @@ class _Region:
         makers = [made for value in self.values if (made := value.producer()) is not None]
         axes = {made: self._reduced(made) for made in makers if "axes" in made.attributes}  # by the shapes as they are now
         for node, producer in self.early.items():
-            assert isinstance(node.graph, ir.Graph)
-            graph = node.graph
+            graph = graph_around(node)
             graph.remove(node)
             graph.insert_after(producer, node)
         for (node, index), found in self.moved.items():
@@ -245,11 +245,11 @@ def _ranks(axes: Iterable[int]) -> list[int]:
 def _stored(node: ir.Node, index: int, array: np.ndarray) -> ir.Value:
     """A Constant in front of a node, for an operand of its."""
     operand = node.inputs[index]
-    assert operand is not None and node.graph is not None
+    assert operand is not None
     tensor = ir.tensor(np.ascontiguousarray(array), dtype=operand.dtype)
     made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)])
     value = made.outputs[0]
     value.name = f"{node.outputs[0].name}__operand_{index}"
     value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
-    node.graph.insert_before(node, made)
+    graph_around(node).insert_before(node, made)
     return value

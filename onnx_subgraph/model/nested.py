@@ -40,6 +40,13 @@ def graph_of(owner: ir.Graph | ir.Function) -> ir.Graph:
     return owner.graph if isinstance(owner, ir.Function) else owner
 
 
+def graph_around(node: ir.Node) -> ir.Graph:
+    """The graph that a node is in. The node must be in one."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    return graph
+
+
 def count(node: ir.Node) -> int:
     """The number of nodes, including those in nested bodies."""
     return 1 + sum(count(inner) for body in bodies(node) for inner in body)

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.asked import small
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import graph_around
 from onnx_subgraph.model.row_operands import Places, row_operands
 from onnx_subgraph.model.surgery import constant, remove, replace, sliced, squeeze
 
@@ -163,8 +164,7 @@ class _Region:
     def rewrite(self, selections: Sequence[_Selection]) -> None:
         """Compute one row of the values, and let the nodes that read it read the whole result."""
         made: dict[tuple[ir.Value, int], ir.Value] = {}
-        graph = self.first.node.graph
-        assert isinstance(graph, ir.Graph)
+        graph = graph_around(self.first.node)
         for node in [node for node in graph if node in self.nodes]:
             nodes = self._narrowed(node, made)
             _insert(node, nodes)
@@ -227,8 +227,7 @@ class _Region:
 
 def _insert(node: ir.Node, nodes: list[ir.Node]) -> None:
     """Insert nodes before the one that they stand for."""
-    assert isinstance(node.graph, ir.Graph)
-    node.graph.insert_before(node, nodes)
+    graph_around(node).insert_before(node, nodes)
     for one in nodes:
         one.metadata_props.update(node.metadata_props)
     nodes[-1].meta.update(node.meta)

@@ -9,13 +9,12 @@ or cast. It uses shapes that follow from the inputs, not declared ones. A result
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.assignments import as_joined, writes_all, written
+from onnx_subgraph.model.assignments import as_joined, written
 from onnx_subgraph.model.branches import chosen_branch, put_in_place
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
@@ -29,14 +28,14 @@ from onnx_subgraph.model.joins import as_part
 from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
-from onnx_subgraph.model.nested import within
+from onnx_subgraph.model.nested import graph_around, within
 from onnx_subgraph.model.reshaping import as_reshape, as_squeeze, as_transpose, target
-from onnx_subgraph.model.rows import narrow, reads_one_row
+from onnx_subgraph.model.rows import narrow
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
-from onnx_subgraph.model.unrolled import as_whole, is_unrolled
+from onnx_subgraph.model.unrolled import as_whole
 from onnx_subgraph.operators.elementwise import REARRANGING
 
 LARGEST = 1024
@@ -76,7 +75,7 @@ NOTHING = Simplified()
 
 def simplify(model: ir.Model) -> Simplified:
     """Simplify the main graph and its bodies. Changes `model`, whose shapes must be inferred."""
-    before, counts = _nodes(model), Counter[str]()
+    before, counts = number_of_nodes(model), Counter[str]()
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
         counts += _passes(model)
@@ -89,7 +88,7 @@ def simplify(model: ir.Model) -> Simplified:
         return NOTHING
     name_apart(model, old)
     as_initializers(model, old)
-    removed = before - _nodes(model)
+    removed = before - number_of_nodes(model)
     return Simplified(**counts, removed=removed, captured=captured)
 
 
@@ -97,7 +96,7 @@ def _passes(model: ir.Model) -> Counter[str]:
     """Simplify until nothing changes. Returns how often each simplification was applied."""
     counts = Counter[str]()
     for _ in range(_MOST_PASSES):
-        done = _Pass(model).run() or Counter(simpler=leave_out_expands(model, Constants(model)))
+        done = Pass(model).run() or Counter(simpler=leave_out_expands(model, Constants(model)))
         if not any(done.values()):
             break
         counts += done
@@ -105,41 +104,7 @@ def _passes(model: ir.Model) -> Counter[str]:
     return counts
 
 
-def join_parts(model: ir.Model) -> Simplified:
-    """Write assignments to slices as the Concats that they are, and unrolled loops over parts as what is done to the whole.
-
-    Changes `model`, whose shapes must be inferred. This comes before anything else, because a Transpose of the result can become
-    a part of another operator, and the operators of each part, too.
-    """
-    constants, nodes = Constants(model), (node for graph in within(model.graph) for node in graph)
-    found = any(writes_all(constants, node) or is_unrolled(constants, node) for node in nodes)
-    return _changed(model, lambda: Counter(simpler=_Pass(model).join())) if found else NOTHING
-
-
-def compute_read_rows(model: ir.Model) -> Simplified:
-    """Compute only the row that is read of values. Changes `model`, whose shapes must be inferred.
-
-    This comes before patterns, too, because fewer operators are in the way then. They match one row as they match many.
-    """
-    found = reads_one_row(model, Constants(model))
-    return _changed(model, lambda: Counter(narrowed=narrow(model, Constants(model)))) if found else NOTHING
-
-
-def _changed(model: ir.Model, change: Callable[[], Counter[str]]) -> Simplified:
-    """What a change of the model simplified, which returns how often it did what."""
-    before = _nodes(model)
-    old = frozenset(node for graph in model.graphs() for node in graph)
-    with proved_only(model):
-        counts = change()
-    if not any(counts.values()):
-        return NOTHING
-    infer_shapes(model)
-    name_apart(model, old)
-    as_initializers(model, old)
-    return Simplified(**counts, removed=before - _nodes(model))
-
-
-class _Pass:
+class Pass:
     """One pass over a model: simplify what is known, and remove nodes without readers at once."""
 
     def __init__(self, model: ir.Model) -> None:
@@ -167,7 +132,7 @@ class _Pass:
         return self._counts
 
     def join(self) -> int:
-        """Join what parts of a value give (`join_parts`), and simplify nothing else. Returns how often it did."""
+        """Join what parts of a value give, and simplify nothing else. Returns how often it did."""
         for graph in within(self._model.graph):
             for node in tuple(graph):
                 if node.graph is graph and (nodes := as_joined(self._constants, node) or as_whole(self._constants, node)):
@@ -243,7 +208,7 @@ class _Pass:
 
     def _replace(self, node: ir.Node, nodes: list[ir.Node]) -> None:
         """Replace a node by others, of which the last one gives its result."""
-        _graph(node).insert_before(node, nodes)
+        graph_around(node).insert_before(node, nodes)
         self._produced.update(nodes)
         for made in nodes:
             made.metadata_props.update(node.metadata_props)  # its module, and the user's nodes that it stands for
@@ -284,17 +249,12 @@ class _Pass:
         if numbers is None or (0 in numbers and allows_zero is not None and (allows_zero.is_ref() or allows_zero.as_int())):
             return
         made = constant(np.array(numbers, np.int64), f"{node.outputs[0].name}__shape")
-        _graph(node).insert_before(node, made)
+        graph_around(node).insert_before(node, made)
         node.replace_input_with(1, made.outputs[0])
         sweep([shape])
         self._counts["targets"] += 1
 
 
-def _graph(node: ir.Node) -> ir.Graph:
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    return graph
-
-
-def _nodes(model: ir.Model) -> int:
+def number_of_nodes(model: ir.Model) -> int:
+    """The number of nodes that are not constants, with those of bodies."""
     return sum(node.op_type != "Constant" for node in model.graph.all_nodes())

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.nested import bodies, operands, within
+from onnx_subgraph.model.nested import bodies, graph_around, operands, within
 from onnx_subgraph.model.shapes import DECLARED
 
 INITIALIZERS_ALONE = 4
@@ -58,11 +58,11 @@ def replace(old: ir.Value, new: ir.Value) -> None:
 def store(value: ir.Value, array: np.ndarray) -> ir.Node:
     """Replace a result of a node by a Constant with these elements, in front of the node. Returns the Constant."""
     node = value.producer()
-    assert node is not None and node.graph is not None
+    assert node is not None
     tensor = ir.tensor(array, dtype=value.dtype, name=value.name)
     made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or value.name}_folded")
     made.outputs[0].type, made.outputs[0].shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
-    node.graph.insert_before(node, made)
+    graph_around(node).insert_before(node, made)
     replace(value, made.outputs[0])
     return made
 
@@ -147,6 +147,5 @@ def detached(node: ir.Node) -> list[ir.Value]:
         graph.outputs.clear()
     for one in (node, *(inner for graph in inside for inner in graph)):
         one.resize_inputs(0)
-    assert node.graph is not None
-    node.graph.remove(node)
+    graph_around(node).remove(node)
     return read

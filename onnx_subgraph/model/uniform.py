@@ -31,7 +31,11 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
     if array is not None:
         return _only(array)
     node = value.producer()
-    if node is None or node.domain or value is not node.outputs[0]:
+    if node is None or node.domain:
+        return None
+    if node.op_type == "Split":
+        return follow(node.inputs[0])
+    if value is not node.outputs[0]:
         return None
     if node.op_type == "ConstantOfShape":
         given = node.attributes.get("value")

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.nested import graph_of, operands
+from onnx_subgraph.model.nested import graph_around, graph_of, operands
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.commit import commit, place_of
 from onnx_subgraph.rewriting.costs import Costs
@@ -185,8 +185,7 @@ def _connecting_nodes(planned: Plan, site: Site) -> tuple[list[ir.Node], list[ir
     made = {output for node in planned.removed for output in node.outputs}
     old = {v for node in planned.removed for v in operands(node) if v not in made and site.constants.tensor(v) is None}
     new = {v for v in planned.fragment.read.values() if v not in made and site.constants.tensor(v) is None}
-    graph = planned.removed[0].graph
-    assert isinstance(graph, ir.Graph)
+    graph = graph_around(planned.removed[0])
     forth = between(new, old, graph, site.constants.tensor)
     read = old | {v for node in forth for v in operands(node) if v in new}  # what the replaced nodes read, or what leads there
     back = between(read, new, graph, site.constants.tensor)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.origin import RAISED, keep_origin
 from onnx_subgraph.model.element_types import FLOATS
-from onnx_subgraph.model.nested import within
+from onnx_subgraph.model.nested import graph_around, within
 from onnx_subgraph.model.surgery import remove, replace
 from onnx_subgraph.rewriting.equation import Dim, Step, UnknownShapeError, dims_of, product_of, steps_of
 
@@ -133,8 +133,7 @@ class _Writing:
         value = node.outputs[0]
         value.name, value.shape = f"{result.name}__{part}", ir.Shape(shape)
         value.type = ir.TensorType(ir.DataType.INT64) if node.op_type == "Constant" else result.type or self.einsum.inputs[0].type  # type: ignore[union-attr]
-        assert isinstance(self.einsum.graph, ir.Graph)
-        self.einsum.graph.insert_before(self.einsum, node)
+        graph_around(self.einsum).insert_before(self.einsum, node)
         return value
 
 
@@ -153,8 +152,7 @@ def _put_back(product: ir.Node, written: _Written) -> None:
     last = _last(product, written.result)
     if last is None or any(factor is None for factor in factors):
         return
-    einsum, graph = written.einsum, product.graph
-    assert isinstance(graph, ir.Graph)
+    einsum, graph = written.einsum, graph_around(product)
     for index, factor in enumerate(reversed(factors) if written.swapped else factors):
         einsum.replace_input_with(index, factor)
     graph.insert_before(product, einsum)

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching.origin import REPLACES, label
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim
-from onnx_subgraph.model.nested import reads, within
+from onnx_subgraph.model.nested import graph_around, reads, within
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
 from onnx_subgraph.model.surgery import constant, remove, replace, squeeze, unsqueeze
 from onnx_subgraph.regions.ground import PATTERN
@@ -205,9 +205,7 @@ class _Loop:
     @property
     def graph(self) -> ir.Graph:
         """The graph that the Loop is in."""
-        graph = self.node.graph
-        assert isinstance(graph, ir.Graph)
-        return graph
+        return graph_around(self.node)
 
     @property
     def results(self) -> list[ir.Value]:

@@ -18,7 +18,8 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import copied, infer_shapes
-from onnx_subgraph.model.simplify import NOTHING, Simplified, compute_read_rows, join_parts, simplify
+from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
+from onnx_subgraph.model.simplify_first import simplify_first
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Barred, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
@@ -142,7 +143,7 @@ class Rewriter:
                 as_written = found.near_misses  # before the graph changes
             written = write_as_products(model)
             if is_last and (self.simplifying or self.asked):  # who asks about one pattern wants to know what is found in all
-                run.simplified += join_parts(model) + compute_read_rows(model)
+                run.simplified += simplify_first(model)
             not_made, found = run.stages(terms, simplifying=self.simplifying and is_last)
             skips += not_made
             if run.stops_early(skips):  # the graph has changed since the last search, so near misses can't be told

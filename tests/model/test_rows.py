@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
-from onnx_subgraph.model.simplify import compute_read_rows
+from onnx_subgraph.model.simplify_first import compute_read_rows
 from tests.model import test_expands
 from tests.model.test_simplify import operators, run, simplified
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.model.simplify import join_parts
+from onnx_subgraph.model.simplify_first import join_parts
 from onnx_subgraph.options import Options
 from onnx_subgraph.pipeline import fuse
 from tests.model.test_simplify import operators, run
