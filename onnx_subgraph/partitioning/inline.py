@@ -99,9 +99,14 @@ class _Call:
     def taken(cls, node: ir.Node) -> _Call:
         """The call; what it records of itself is removed, for the nodes that replace it inherit its metadata."""
         found = cls(node.graph, node.doc_string, {o.name: o for o in node.outputs if o.name}, kept.replaced(node))
-        for key in (PATTERN, REPLACES, kept.KEPT, APART):
-            node.metadata_props.pop(key, None)
+        _forget(node)
         return found
+
+
+def _forget(call: ir.Node) -> None:
+    """Remove what a call records of itself."""
+    for key in (PATTERN, REPLACES, kept.KEPT, APART):
+        call.metadata_props.pop(key, None)
 
 
 def _inlined(model: ir.Model, criteria: Callable[[ir.Function], bool]) -> int:
@@ -112,6 +117,9 @@ def _inlined(model: ir.Model, criteria: Callable[[ir.Function], bool]) -> int:
     calls = {str(number): _Call.taken(node) for number, node in enumerate(nodes)}
     for mark, node in zip(calls, nodes, strict=True):
         node.metadata_props[_CALL] = mark
+    for node in (node for function in model.functions.values() for node in function.all_nodes()):
+        if node.op_identifier() in functions:
+            _forget(node)
     in_bodies = sum(1 for node in nodes if node.graph is not model.graph)  # the pass does not count these
     result = InlinePass(criteria)(model)
     assert isinstance(result, InlinePassResult)

@@ -9,11 +9,13 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from onnx_subgraph.matching.origin import REPLACES
 from onnx_subgraph.partitioning.inline import inline
 from onnx_subgraph.partitioning.kept import KEPT
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
+from onnx_subgraph.regions.ground import PATTERN
 from tests.partitioning.models import SAMPLES
 
 CALLS = """
@@ -104,3 +106,22 @@ def test_a_model_with_our_mark_of_a_call_is_inlined(tmp_path: Path) -> None:
     onnx.save(proto, path)
     inline(path, target := tmp_path / "inlined.onnx")
     assert not onnx.load(target).functions
+
+
+NESTED = """
+<ir_version: 10, opset_import: ["" : 18, "mine" : 1]>
+nested (float[n] x) => (float[n] y) { y = mine.Outer (x) }
+<opset_import: ["" : 18, "mine" : 1], domain: "mine"> Outer (p) => (q) { q = mine.Inner (p) }
+<opset_import: ["" : 18], domain: "mine"> Inner (p) => (q) { q = Abs (p) }
+"""
+
+
+def test_what_calls_record_of_themselves_is_not_handed_on(tmp_path: Path) -> None:
+    """Also not by a call inside a function; what others wrote there is."""
+    proto = onnx.parser.parse_model(NESTED)
+    for node in (proto.graph.node[0], proto.functions[0].node[0]):
+        noted(node, "", **{PATTERN: "gelu", REPLACES: '["a"]', "layer": "7"})
+    onnx.save(proto, source := tmp_path / "source.onnx")
+    inline(source, target := tmp_path / "inlined.onnx")
+    (node,) = onnx.load(target).graph.node
+    assert (node.op_type, notes(node)[1]) == ("Abs", {"layer": "7"})
