@@ -32,6 +32,11 @@ class Case:
     wide: bool = False
     spoiled: set[str] = field(default_factory=set)
 
+    @property
+    def given(self) -> Feeds:
+        """The feeds, and the results of random operators."""
+        return self.feeds | self.drawn if self.drawn else self.feeds
+
     def fed_to(self, session: Session) -> Feeds:
         """The feeds of a session: those of the case, and the results of random operators for which the session has inputs."""
         if not self.drawn:

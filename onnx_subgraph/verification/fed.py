@@ -12,6 +12,7 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.randomness import (
     Source,
     differing,
+    drawn_otherwise,
     fed_name,
     listed,
     sources,
@@ -40,6 +41,10 @@ class Fed:
     def to(self, candidate: ir.Model) -> ir.Model:
         """The candidate with the same results fed; itself where there are none."""
         return with_results_fed(candidate, self.results, self.sources) if self.results else candidate
+
+    def drawn_otherwise(self, candidate: ir.Model) -> tuple[Source, ...]:
+        """The random nodes in whose place the candidate computes something else, which is compared with their results."""
+        return drawn_otherwise(candidate, self.results, self.sources) if self.results else ()
 
 
 def fed(model: ir.Model, session: Session, cases: Sequence[Case], opens: Opens) -> Fed | Failure:

@@ -21,6 +21,7 @@ from onnx_subgraph.verification.accuracy import SLACK
 from onnx_subgraph.verification.bounds import AGGREGATE, Array, Bound, Noise, bound, is_float
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import Finding, compare, flatten
+from onnx_subgraph.verification.randomness import with_results_fed
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
@@ -31,13 +32,17 @@ Evaluate = Callable[[Mapping[str, Any]], Outputs]
 """The float64 results for these feeds. Raises UnknownError where they can't be computed."""
 
 
-def exactly(path: Path, model: ir.Model) -> Evaluate:
-    """The float64 evaluation of the model in the file `path`. model: the model read from it."""
+def exactly(path: Path, model: ir.Model, drawn: Mapping[str, ir.DataType] | None = None) -> Evaluate:
+    """The float64 evaluation of the model in the file `path`. model: the model read from it.
+
+    drawn: the results of random operators that are among the feeds (`with_results_fed`).
+    """
     proto: list[onnx.ModelProto] = []
 
     def truth(feeds: Mapping[str, Any]) -> Outputs:
         if not proto:
-            proto.append(_standing_alone(path, model))
+            alone = _standing_alone(path, model)
+            proto.append(ir.to_proto(with_results_fed(ir.from_proto(alone), drawn)) if drawn else alone)
         return evaluate(proto[0], feeds)
 
     return truth
@@ -64,7 +69,7 @@ def nearness(
     optimised: a session of the original with optimisation on. Raises UnknownError where the truth can't be computed, or
     onnxruntime's own outputs are further from it than the model's noise explains; then the evaluation can't be trusted.
     """
-    exact = flatten(truth(case.feeds))
+    exact = flatten(truth(case.given))
     mine, theirs = flatten(case.outputs), flatten(outputs)
     again = {} if isinstance(optimised, Failure) or isinstance(other := run(optimised, case.feeds), Failure) else flatten(other)
     found = {}
@@ -85,7 +90,7 @@ def nearness(
 def inaccurate(case: Case, names: Collection[str], truth: Evaluate) -> set[str]:
     """The outputs among `names` where the original itself is further from the truth than its bound; empty if that is unknown."""
     try:
-        exact = flatten(truth(case.feeds))
+        exact = flatten(truth(case.given))
     except UnknownError:
         return set()
     mine = flatten(case.outputs)

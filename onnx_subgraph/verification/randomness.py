@@ -13,8 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.operators.randomness import RANDOM
+from onnx_subgraph.operators.schemas import canonical, schema
 from onnx_subgraph.verification.bounds import Array, is_float
 from onnx_subgraph.verification.ranges import constant
 from onnx_subgraph.verification.sessions import Outputs
@@ -33,13 +35,14 @@ class Source(NamedTuple):
     """A node of the main graph whose results are random.
 
     op: the random operator. node: its name, or that of the node that runs it. results: the names of its tensors that are read, in
-    order. indices: which results of the node they are.
+    order. indices: which results of the node they are. draws: what it draws (`_draws`).
     """
 
     op: str
     node: str
     results: tuple[str, ...]
     indices: tuple[int, ...]
+    draws: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.op} at {self.node}"
@@ -58,7 +61,8 @@ def sources(model: ir.Model, suspects: Collection[str] = ()) -> tuple[Source, ..
                 for index, v in enumerate(node.outputs)
                 if v.name and (v.uses() or v.is_graph_output()) and isinstance(v.type, ir.TensorType | None)
             }
-            found.append(Source(op, node.name or str(node.outputs[0].name), tuple(read.values()), tuple(read)))
+            name = node.name or str(node.outputs[0].name)
+            found.append(Source(op, name, tuple(read.values()), tuple(read), _draws(node, model)))
     return tuple(found)
 
 
@@ -79,22 +83,38 @@ def with_results_fed(model: ir.Model, results: Mapping[str, ir.DataType], known:
     """A copy of the model in which these values of the main graph are inputs, and nothing computes them.
 
     results: their dtypes; names that the model does not have are ignored. known: the nodes of these results in the original. In a
-    rewritten model a result may have the name of a graph output; then its node is found by the node's name. `fed_name` names the
-    inputs. If such a value is an output, the input is passed through. The operands of the removed nodes become outputs, so that
-    they are still compared.
+    rewritten model a result may have the name of a graph output; then its node is found by the node's name. A node that draws
+    other numbers than the original's stays, so that it is compared. `fed_name` names the inputs. If such a value is an output,
+    the input is passed through. The operands of the removed nodes become outputs, so that they are still compared.
     """
     copy = model.clone()
-    of_node = {source.node: dict(zip(source.indices, source.results, strict=True)) for source in known}
-    for node in list(copy.graph):
-        named = {index: str(v.name) for index, v in enumerate(node.outputs) if v.name in results}
-        cut = named or {i: r for i, r in of_node.get(node.name or "", {}).items() if r in results and i < len(node.outputs)}
-        if cut and node.op_type not in _SHAPED:
+    for node, cut in _cuts(copy, results, known):
+        if node.op_type not in _SHAPED:
             _yield_what_it_reads(node, copy.graph, next(iter(cut.values())))
         for index, result in cut.items():
             _feed(node.outputs[index], result, results[result], copy.graph)
-        if cut and not any(value.uses() or value.is_graph_output() for value in node.outputs):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
             copy.graph.remove(node, safe=True)
     return copy
+
+
+def drawn_otherwise(model: ir.Model, results: Collection[str], known: Sequence[Source]) -> tuple[Source, ...]:
+    """The random nodes of the original whose results are not fed, because no node of this model draws the same."""
+    fed = {result for _, cut in _cuts(model, results, known) for result in cut.values()}
+    return tuple(source for source in known if source.results and fed.isdisjoint(source.results))
+
+
+def _cuts(model: ir.Model, results: Collection[str], known: Sequence[Source]) -> list[tuple[ir.Node, dict[int, str]]]:
+    """The nodes that give these results: the position of a result → its name in the original."""
+    of_node = {source.node: dict(zip(source.indices, source.results, strict=True)) for source in known}
+    draws = {result: source.draws for source in known for result in source.results}
+    found = []
+    for node in model.graph:
+        named = {index: str(v.name) for index, v in enumerate(node.outputs) if v.name in results}
+        cut = named or {i: r for i, r in of_node.get(node.name or "", {}).items() if r in results and i < len(node.outputs)}
+        if cut and (not known or _draws(node, model) == draws[next(iter(cut.values()))]):
+            found.append((node, cut))
+    return found
 
 
 def _yield_what_it_reads(node: ir.Node, graph: ir.Graph, result: str) -> None:
@@ -154,6 +174,21 @@ def listed(found: Sequence[Source]) -> str:
 def random_operator(node: ir.Node, model: ir.Model) -> str:
     """The random operator that a node is, or that its subgraphs or functions run; "" for none."""
     return next((inner.op_type for inner in _all_run_by(node, model) if _is_random(inner)), "")
+
+
+def _draws(node: ir.Node, model: ir.Model) -> tuple[str, ...]:
+    """The random operators that a node runs, with their attributes, in any order; the node itself if none of them is known."""
+    random = [inner for inner in _all_run_by(node, model) if _is_random(inner)]
+    refers = any(attribute.is_ref() for inner in random for attribute in inner.attributes.values())
+    return tuple(sorted(map(_described, [*random, node] if refers or not random else random)))
+
+
+def _described(node: ir.Node) -> str:
+    """A node's operator and its attributes, but for bodies. Those that the node lacks have their defaults."""
+    known = schema(node.op_type, node.domain)
+    values = {name: spec.default for name, spec in known.attributes.items()} if known else {}
+    values |= {name: a.ref_attr_name if a.is_ref() else plain_value(a) for name, a in node.attributes.items()}
+    return f"{canonical(node.domain)}.{node.op_type} {sorted((name, str(value)) for name, value in values.items())}"
 
 
 def _is_random(node: ir.Node) -> bool:

@@ -35,6 +35,7 @@ from onnx_subgraph.verification.judge import Finding
 from onnx_subgraph.verification.memory import open_file, too_large
 from onnx_subgraph.verification.nearness import exactly, inaccurate, nearness
 from onnx_subgraph.verification.observed import name_bodies, reached
+from onnx_subgraph.verification.randomness import listed
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check_providers, run
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.trial import CPU, Outcome, Trial, outcomes_of
@@ -93,7 +94,7 @@ class Reference:
 
     @cached_property
     def _truth(self) -> Callable[[Mapping[str, Any]], Outputs]:
-        return exactly(self.path, self.original)
+        return exactly(self.path, self.original, self.fed(self.providers[0]).results)
 
     def truth(self, feeds: Mapping[str, Any]) -> Outputs:
         """The original evaluated in float64. Raises UnknownError."""
@@ -134,14 +135,17 @@ class Reference:
             assert not isinstance(cases, Failure)
             ran = outcomes_of(opened(self.fed(self.providers[0])), name, True, cases, also=True)
             runs += self._compared(self.providers[0], ran, coarser, also=True)
+        drawings = [self.fed(provider) for provider in self.providers]
+        apart = tuple(dict.fromkeys(source for one in drawings for source in one.drawn_otherwise(fused)))
+        unlike = [f"the candidate draws other numbers than {listed(apart)}"] if apart else []
         verdict = Verdict(
             "equivalent" if all(run.equal for run in runs) else "different",
             strength,
             tuple(runs),
-            "; ".join(self._remarks),
+            "; ".join((*unlike, *self._remarks)),
             tuple(trial.placements),
             self._showings,
-            random=tuple(dict.fromkeys(str(source) for drawing in self._drawings.values() for source in drawing.fed.sources)),
+            random=tuple(dict.fromkeys(str(source) for one in drawings for source in one.sources if source not in apart)),
             reached=reached(fused, trial.executed),
         )
         return verdict.on_evidence(given=self._inputs is not None)

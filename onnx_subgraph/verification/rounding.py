@@ -30,7 +30,7 @@ class Truth:
     @cached_property
     def _cases(self) -> tuple[tuple[Case, dict[str, Array]], ...]:
         cases = self._reference.cases(self._reference.providers[0])
-        return () if isinstance(cases, Failure) else tuple((c, flatten(self._reference.truth(c.feeds))) for c in cases)
+        return () if isinstance(cases, Failure) else tuple((c, flatten(self._reference.truth(c.given))) for c in cases)
 
     def roundings(self, session: Session | Failure) -> tuple[Rounding, ...]:
         """For each float output the largest error over the cases. Raises UnknownError where there is no float64 evaluation."""

@@ -10,10 +10,11 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph import Options, fuse, load_patterns, verify
 from onnx_subgraph.verification import fed
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.sessions import Session
+from onnx_subgraph.verification.verdict import Verdict
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17, "{domain}" : 1]>
@@ -75,3 +76,53 @@ def test_the_operand_of_a_random_operator_is_compared_without_a_node_of_its_own(
     onnx.save(onnx.parser.parse_model(TURNED), tmp_path / "model.onnx")
     result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", load_patterns(), Options(target=target))
     assert [rewrite.pattern for rewrite in result.rewrites] == ["gemm-transpose"] and result.verdict.verdict == "equivalent"
+
+
+DRAWING = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x) => (float[N, 8] y) { BODY }'
+NORMAL = "[r] r = RandomNormalLike (x) y = Add (x, r)"
+IN_A_BODY = """c = Constant <value = bool {1}> () [r] r = If (c) <
+  then_branch = t () => (float[N, 8] u) { u = RandomNormalLike (x) }, else_branch = e () => (float[N, 8] v) { v = Neg (x) }>
+  y = Add (x, r)"""
+ROUNDED = "p = Sigmoid (x) [r] r = Bernoulli (p) y = Mul (x, r)"
+OTHERS = {
+    "no random operator": (NORMAL, "[r] r = Constant <value = float[1] {100}> () y = Add (x, r)"),
+    "no random operator at an output": ("[y] y = RandomNormalLike (x)", "[y] y = Mul (x, x)"),
+    "a rounding": (ROUNDED, ROUNDED.replace("Bernoulli", "Round")),
+    "another operator": (NORMAL, NORMAL.replace("Normal", "Uniform")),
+    "another scale": (NORMAL, NORMAL.replace("RandomNormalLike", "RandomNormalLike <scale = 3.0>")),
+    "another seed": (NORMAL.replace("Like", "Like <seed = 1.0>"), NORMAL.replace("Like", "Like <seed = 2.0>")),
+    "another operator in a body": (IN_A_BODY, IN_A_BODY.replace("Normal", "Uniform")),
+}
+
+
+def compared(one: str, other: str, folder: Path) -> Verdict:
+    for name, body in (("one", one), ("other", other)):
+        onnx.save(onnx.parser.parse_model(DRAWING.replace("BODY", body)), folder / f"{name}.onnx")
+    return verify(folder / "one.onnx", folder / "other.onnx")
+
+
+@pytest.mark.parametrize(("one", "other"), OTHERS.values(), ids=OTHERS)
+def test_a_model_that_draws_other_numbers_is_different(one: str, other: str, tmp_path: Path) -> None:
+    """The results of the original are not fed in the place of whatever has the same name."""
+    verdict = compared(one, other, tmp_path)
+    assert verdict.verdict == "different" and not verdict.random
+    assert verdict.reason.startswith("the candidate draws other numbers than ")
+
+
+@pytest.mark.parametrize("body", [NORMAL, ROUNDED, IN_A_BODY])
+def test_a_model_that_draws_the_same_is_equivalent(body: str, tmp_path: Path) -> None:
+    """A default may be written."""
+    other = body.replace("RandomNormalLike (", "RandomNormalLike <scale = 1.0> (")
+    verdict = compared(body, other, tmp_path)
+    assert verdict.verdict == "equivalent" and len(verdict.random) == 1
+
+
+SHIFTED = "t = Sub (x, mean) s = Mul (t, t) r = RandomNormalLike (s) y = Add (s, r)"
+
+
+def test_the_truth_of_a_random_model_has_the_numbers_that_it_drew(tmp_path: Path) -> None:
+    """Otherwise the original itself would seem inaccurate, and large inputs would not be compared."""
+    other = SHIFTED.replace("t = Sub (x, mean)", "c = Clip (x, low) t = Sub (c, mean)")
+    weights = "mean = Constant <value = float {1}> () low = Constant <value = float {-60}> ()"
+    verdict = compared(f"{weights} {SHIFTED}", f"{weights} {other}", tmp_path)
+    assert verdict.verdict == "different", verdict
