@@ -8,6 +8,7 @@ model saved beside its source uses the source's data files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import onnx
@@ -115,15 +116,25 @@ def save(model: ir.Model, path: Path, source: Path | None) -> None:
     """Write a model. `source` is the file it was loaded from: external weights stay there if `path` is in the same folder.
 
     External weights go to `<path>.data` if `path` is in another folder. So do new weights of at least 1 MiB, if the model has
-    external data. A model without external data keeps its weights inside, up to the 2 GiB limit of protobuf.
+    external data. The name gets a number where another model of the folder has its data there. A model without external data
+    keeps its weights inside, up to the 2 GiB limit of protobuf.
     Raises UsageError when `path` is the input, ModelError when it cannot be written; then nothing is left behind.
     """
     path = Path(path)
     data = sources(model)
     check_target(path, never=(*((source,) if source is not None else ()), *data))
     beside = source is not None and source.resolve().parent == path.parent.resolve()  # a link at `path` is replaced
-    with placed(model, path, keep=beside, never=data) as placement:
+    others = _data_of_others(path) if path.with_name(f"{path.name}.data").exists() else ()
+    with placed(model, path, keep=beside, never=(*data, *(file for _, file in others))) as placement:
         placement.write(lambda: pieces(model, path))
+
+
+def _data_of_others(path: Path) -> Iterator[tuple[str, Path]]:
+    """The names of the other models in the folder of `path`, each with every data file that it reads."""
+    for other in sorted(path.parent.glob("*.onnx")):
+        if other.name != path.name:
+            with suppress(ModelError, ValueError):  # what nobody can read has no data
+                yield from ((other.name, file) for file in data_files(other))
 
 
 def size(model: ir.Model, unchanged: Path | None = None) -> int:
@@ -189,23 +200,12 @@ def _hand_on_data(file: Path, target: Path, path: Path) -> None:
         )
     if target.exists() and target.samefile(file):
         return
-    users = [other.name for other in sorted(target.parent.glob("*.onnx")) if other != path and _uses(other, target)]
-    if target.exists() and users and not _same_bytes(file, target):
-        raise UsageError(f"{target}: is data of {users[0]} and would be overwritten", hint="choose another output folder")
+    if target.exists() and not _same_bytes(file, target):
+        user = next((other for other, data in _data_of_others(path) if data.resolve() == target.resolve()), None)
+        if user is not None:
+            raise UsageError(f"{target}: is data of {user} and would be overwritten", hint="choose another output folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     copy_whole(file, target)
-
-
-def _uses(model: Path, data: Path) -> bool:
-    try:
-        proto = read(model)
-        return any(
-            (model.parent / texts.file_name(stored.external_place(tensor)[0])).resolve() == data.resolve()
-            for tensor in tensors(proto)
-            if tensor.data_location == onnx.TensorProto.EXTERNAL
-        )
-    except (ModelError, ValueError):
-        return False
 
 
 def _same_bytes(a: Path, b: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copy
 
 import numpy as np
 import onnx
@@ -351,6 +352,23 @@ def test_external_data_is_copied_into_another_folder(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["model.onnx", "model.onnx.data"]
     weight = numpy_helper.to_array(onnx.load(tmp_path / "out" / "model.onnx").graph.initializer[0])
     np.testing.assert_array_equal(weight, np.arange(1 << 10, dtype=np.float32))
+
+
+def test_saving_does_not_overwrite_the_data_of_another_model(tmp_path: Path) -> None:
+    """Somebody kept a copy of the output, which reads its data file. The next output writes another one, again and again."""
+    source, out = with_data(tmp_path / "in"), tmp_path / "out"
+    out.mkdir()
+    save(load(source), out / "model.onnx", source)
+    kept = copy(out / "model.onnx", out / "best.onnx")
+    (out / "broken.onnx").write_text("no model")
+    source = with_data(tmp_path / "larger", size=1 << 11)
+    for _ in range(2):
+        save(load(source), out / "model.onnx", source)
+        weights = [numpy_helper.to_array(onnx.load(path).graph.initializer[0]) for path in (kept, out / "model.onnx")]
+        for weight, size in zip(weights, (1 << 10, 1 << 11), strict=True):
+            np.testing.assert_array_equal(weight, np.arange(size, dtype=np.float32))
+        names = ["best.onnx", "broken.onnx", "model.onnx", "model.onnx.1.data", "model.onnx.data"]
+        assert sorted(file.name for file in out.iterdir()) == names
 
 
 def test_new_weights_are_inside_if_small_and_external_if_large(tmp_path: Path) -> None:
