@@ -126,8 +126,8 @@ def is_float(array: Array) -> bool:
 
 
 def epsilon(array: Array) -> float:
-    """The relative spacing of the array's dtype: 2^-23 for float32, 2^-10 for float16, 2^-7 for bfloat16."""
-    if array.dtype.kind in "fc":
+    """The relative spacing of the array's dtype: 2^-23 for float32, 2^-10 for float16, 2^-7 for bfloat16, 2^-2 for float8e5m2."""
+    if issubclass(array.dtype.type, np.inexact):  # ml_dtypes' are not, whatever their kind is
         return float(np.finfo(array.dtype).eps)
     import ml_dtypes
 

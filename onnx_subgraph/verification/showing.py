@@ -2,7 +2,7 @@
 
 An output shows nothing if it is NaN or infinite everywhere, if it is the same for all feeds, if two runs on the same feeds
 differ, or if its bound is more than `WIDE` of its own spread. The last happens in chaotic networks, whose roundings grow until
-they are as large as the output.
+they are as large as the output. Numbers of 8 bits are coarser than that, and show no less.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from onnx_subgraph.verification.bounds import Array, Bound, is_float
+from onnx_subgraph.verification.bounds import Array, Bound, epsilon, is_float
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.verdict import Showing
 
 WIDE = 0.1
 """The largest ratio of an output's bound to its spread; above it, the output shows nothing."""
+ROUNDINGS = 2
+"""As many roundings of its own type may be the bound of an output."""
 UNDEFINED = "it is NaN or infinite everywhere"
 """Why an output of no number shows nothing."""
 
@@ -51,7 +53,7 @@ def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given
     if fed and len(seen) > 1 and _same(arrays):
         return Showing(name, "it is the same for all inputs that were tried")
     power = min(filter(None, (_power(array, allowed) for array, allowed in seen)), default=None)
-    if not given and power is not None and power > WIDE:
+    if not given and power is not None and power > _widest(arrays[0]):
         far = f" by {power:.0%} of its spread" if np.isfinite(power) else ", and it has no spread"
         return Showing(name, f"its own rounding moves it{far}" if floats else "its values flip by rounding")
     return Showing(name, "", power if floats else None)
@@ -59,7 +61,12 @@ def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given
 
 def is_too_wide(array: Array, allowed: Bound) -> bool:
     """Whether no error of an output could exceed this bound."""
-    return (_power(array, allowed) or 0.0) > WIDE
+    return (_power(array, allowed) or 0.0) > _widest(array)
+
+
+def _widest(array: Array) -> float:
+    """The largest ratio of a bound to the spread: `WIDE`, or a few roundings of a coarse type."""
+    return max(WIDE, ROUNDINGS * epsilon(array)) if is_float(array) else WIDE
 
 
 def _same(arrays: Sequence[Array]) -> bool:

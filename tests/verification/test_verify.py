@@ -233,6 +233,21 @@ OF_DOUBLES = """<ir_version: 8, opset_import: ["" : 17]> g (double[n, 3] x) => (
   <double low = {-1}, double zero = {0}, double high = {6}> { LINES }"""
 
 
+@pytest.mark.parametrize("element", ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"])
+def test_numbers_of_eight_bits_are_compared(tmp_path: Path, element: str) -> None:
+    """One rounding of them is a large part of their spread, and still shows what is wrong."""
+    kind = getattr(onnx.TensorProto, element)
+    files = {}
+    for name, body in (("one", "r = Tanh(x)"), ("other", "t = Tanh(x) r = Add(t, t)")):
+        proto = onnx.parser.parse_model(
+            f'<ir_version: 10, opset_import: ["" : 19]> g (float[N, 8] x) => ({element.lower()}[N, 8] y)'
+            f"{{ {body} y = Cast<to = {kind}>(r) }}"
+        )
+        onnx.save(proto, files.setdefault(name, tmp_path / f"{name}.onnx"))
+    assert verify(files["one"], files["one"]).verdict == "equivalent"
+    assert verify(files["one"], files["other"]).verdict == "different"
+
+
 def test_an_original_that_does_not_load_with_optimisation_is_compared_without(tmp_path: Path) -> None:
     """onnxruntime's optimisation raises an error for a Relu and a Clip of doubles."""
     lines = {
