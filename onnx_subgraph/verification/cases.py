@@ -22,14 +22,14 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, Floats, draw_feeds, required_inputs, sizes_of
-from onnx_subgraph.verification.judge import flatten
+from onnx_subgraph.verification.judge import flatten, nonfinite
 from onnx_subgraph.verification.memory import open_file, open_model
-from onnx_subgraph.verification.noise import add_noise
+from onnx_subgraph.verification.noise import noisy
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, timed, trials
-from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
+from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.showing import UNDEFINED, is_too_wide, showings
-from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
+from onnx_subgraph.verification.sizes import FIRST, SECOND, USUAL, Likely, Sizes, fixed_by, with_ones
 from onnx_subgraph.verification.verdict import Showing
 
 DRAWS = 2
@@ -47,6 +47,10 @@ NOT_REGISTERED = "is not a registered function/op"
 """onnxruntime's message for an operator that neither it nor a library has."""
 LARGER = (512, 2048, 8192)
 """Lengths to try where the outputs show nothing. For example, audio shorter than a window gives silence."""
+QUICK = 0.01
+"""A model whose run takes less than these seconds is also run at usual sizes, where a band or a window shows."""
+LONG = 32
+"""The seed of the case of usual sizes, relative to the first one."""
 WIDE = 64
 """The seed of a case of many magnitudes, relative to that of the case whose sizes it has."""
 
@@ -183,13 +187,16 @@ class Drawing:
                     cases.append(Case(dict(sizes), at, feeds, outputs))
         if self.wide and self.rtol is None and self.atol is None and affordable >= 2:
             cases += self._of_many_magnitudes(session, first)
+            if first.seconds < QUICK:
+                usual = self._found(session, refusals, self._trials(shapes, USUAL, 0), seed + LONG, other_than=first.sizes)
+                cases += [] if isinstance(usual, Failure) else [usual]
         return cases
 
     def _of_many_magnitudes(self, session: Session, like: Case) -> Iterator[Case]:
         """A case with the sizes of another one and larger inputs, if these overflow nothing: Relu and Clip at 6 differ there."""
         feeds = draw_feeds(self.model, like.sizes, at := (like.seed or 0) + WIDE, "wide")
         outputs = run(session, feeds)
-        if not isinstance(outputs, Failure) and _nonfinite(outputs) <= _nonfinite(like.outputs):
+        if not isinstance(outputs, Failure) and nonfinite(outputs) <= nonfinite(like.outputs):
             yield Case(dict(like.sizes), at, feeds, outputs, wide=True)
 
     def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
@@ -281,20 +288,12 @@ class Drawing:
 
     def _open_noisy(self) -> Session | Failure:
         """A session with added noise, with all shapes declared if possible: onnxruntime opens that several times faster."""
-        model = self.fed.model.clone()
-        try:
-            if not add_noise(model, seed=1):
-                return Failure("no result of the model is of floats")
-        except Exception as error:  # onnx_ir can't change this model: measure the noise in another way
-            return Failure(str(error))
+        model = noisy(self.fed.model, seed=1)
+        if isinstance(model, str):
+            return Failure(model)
         session = self._open(model, inferred=True)
         return self._open(model) if isinstance(session, Failure) else session
 
 
 def _shapes(outputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in outputs.items()}
-
-
-def _nonfinite(outputs: Outputs) -> int:
-    """The number of elements that are NaN or infinite."""
-    return sum(int((~np.isfinite(array)).sum()) for array in flatten(outputs).values() if array.dtype.kind in "fc")

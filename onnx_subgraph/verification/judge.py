@@ -95,6 +95,11 @@ def flatten(outputs: Mapping[str, Any]) -> dict[str, Array]:
     return flat
 
 
+def nonfinite(outputs: Mapping[str, Any]) -> int:
+    """The number of elements of outputs that are NaN or infinite."""
+    return sum(int((~np.isfinite(array)).sum()) for array in flatten(outputs).values() if is_float(array))
+
+
 def _refused(problem: str) -> Finding:
     return Finding(float("inf"), 0.0, (), problem)
 

@@ -85,6 +85,15 @@ def add_noise(model: ir.Model, seed: int) -> int:
     return moved
 
 
+def noisy(model: ir.Model, seed: int) -> ir.Model | str:
+    """A copy of the model with noise, or the reason why there is none; then noise is measured in another way."""
+    copy = model.clone()
+    try:
+        return copy if add_noise(copy, seed) else "no result of the model is of floats"
+    except Exception as error:  # onnx_ir can't change this model
+        return str(error)
+
+
 def _graphs(model: ir.Model) -> list[tuple[ir.Graph, Mapping[str, int]]]:
     """The main graph and those of functions, with their bodies; and the opsets of each."""
     owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]

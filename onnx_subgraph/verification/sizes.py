@@ -65,10 +65,11 @@ def symbols(inputs: Sequence[ir.Value]) -> dict[str, str]:
     found: dict[str, str] = {}
     for value in inputs:
         rank = 0 if value.shape is None else len(value.shape)
-        for axis in range(rank):
-            name = dimension(value, axis)
+        names = [dimension(value, axis) for axis in range(rank)]
+        for axis, name in enumerate(names):
             if isinstance(name, str) and name not in found:
-                found[name] = _role(name, axis, rank, value)
+                role = _role(name, axis, rank, value)
+                found[name] = "length" if role == "batch" and names.count(name) > 1 else role
     return {name: role for name, role in found.items() if not _terms(name, found)}
 
 

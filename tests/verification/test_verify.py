@@ -233,6 +233,22 @@ OF_DOUBLES = """<ir_version: 8, opset_import: ["" : 17]> g (double[n, 3] x) => (
   <double low = {-1}, double zero = {0}, double high = {6}> { LINES }"""
 
 
+LONGER = {
+    "a band": ("float[S, S] x", "y = Trilu(x, m)", "int64 m = {5}", "int64 m = {6}"),
+    "a window": ("float[N, S] x", "y = Slice(x, zero, m, one)", "int64[1] m = {99}", "int64[1] m = {16}"),
+}
+
+
+@pytest.mark.parametrize(("inputs", "body", "weight", "other"), LONGER.values(), ids=LONGER)
+def test_an_error_at_usual_sizes_only_is_found(tmp_path: Path, inputs: str, body: str, weight: str, other: str) -> None:
+    for name, number in (("one", weight), ("other", other)):
+        constants = f"{number}, int64[1] zero = {{0}}, int64[1] one = {{1}}"
+        text = f"g ({inputs}) => (float[A, B] y) <{constants}> {{ {body} }}"
+        write(tmp_path / f"{name}.onnx", f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    assert verify(tmp_path / "one.onnx", tmp_path / "one.onnx").verdict == "equivalent"
+    assert verify(tmp_path / "one.onnx", tmp_path / "other.onnx").verdict == "different"
+
+
 @pytest.mark.parametrize("element", ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"])
 def test_numbers_of_eight_bits_are_compared(tmp_path: Path, element: str) -> None:
     """One rounding of them is a large part of their spread, and still shows what is wrong."""
