@@ -44,6 +44,10 @@ class Factorings:
         return self._known(value, limit, least)
 
     def _factorings(self, value: ir.Value, limit: int, least: int) -> tuple[Factoring, ...]:
+        source, passed, _ = self.look.through(value)
+        alone = self.expansions.alone(source)
+        if alone is not None and len(alone.items) <= limit:
+            return (alone._replace(nodes=(*passed, *alone.nodes)), *self._ways(value, limit, least))
         return tuple(islice(self._ways(value, limit, least), MOST_FACTORINGS))
 
     def _ways(self, value: ir.Value, limit: int, least: int) -> Iterator[Factoring]:
@@ -87,7 +91,7 @@ class Factorings:
         while pending:  # Items first. Not recursive: chains can be longer than Python's recursion limit.
             current = pending[-1]
             source, _, node = self.look.through(current)
-            step = self.expansions.of(source)
+            step = self.expansions.of(source) or self.expansions.alone(source)
             items = [] if step is None else [item for item, _ in (*step.items, *step.scalars)]
             unknown = [v for v in items if not isinstance(v, Virtual) and v not in known]
             if unknown:

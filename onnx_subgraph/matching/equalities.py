@@ -22,7 +22,7 @@ class Step(NamedTuple):
     """An operator as constant * Π operand ** power, or in a sum as Σ power * operand.
 
     powers: of each operand, in order. variadic: whether it accepts any number of operands, all with the first power.
-    floats: whether it holds only for floating-point values.
+    floats: whether it holds only for floating-point values. For integers it is then a chain of its own.
     """
 
     operator: str
@@ -186,7 +186,8 @@ def _equality(step: Step, *, is_product: bool) -> Equality:
         lines.append(f"{result} = {'Mul' if is_product else 'Add'}({terms[0]}, {term})")
         terms[0] = result
     right = " ".join([*lines, f"z = Identity({terms[0]})"])
-    return Equality(called, formula, f"z = {called}", right, "floating-point values" if step.floats else "", ", ".join(constants))
+    where = "floating-point values; a quotient of integers, alone" if step.floats else ""
+    return Equality(called, formula, f"z = {called}", right, where, ", ".join(constants))
 
 
 def _grouping(operator: str) -> Equality:

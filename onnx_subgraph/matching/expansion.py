@@ -41,7 +41,10 @@ class Factoring(NamedTuple):
 
 
 class Expansions:
-    """For each value of a view, one step of the sum or product that it is; None where it is neither. neutral: no constant."""
+    """For each value of a view, one step of the sum or product that it is; None where it is neither. neutral: no constant.
+
+    of: the step of a value that a longer chain may go through. alone: that of a value which is a chain of its own.
+    """
 
     is_product: ClassVar[bool]
     neutral: ClassVar[float]
@@ -49,6 +52,7 @@ class Expansions:
     def __init__(self, view: View) -> None:
         self._view = view
         self.of = remembered(self._of)
+        self.alone = remembered(self._alone)
 
     def combined(self, constant: float, number: float, power: float) -> float | None:
         """The constant with one more number, which has this sign or exponent; None for a factor that no float can hold."""
@@ -74,13 +78,20 @@ class Expansions:
         """The step of the result of a standard operator."""
         raise NotImplementedError
 
+    def _alone(self, value: ir.Value) -> Factoring | None:
+        """A quotient of integers: it rounds, so a/b*c is not a*c/b."""
+        node = self._view.producer(value)
+        step = None if node is None or node.domain or not self.is_product else PRODUCTS.get(node.op_type)
+        return None if node is None or step is None or not step.floats or _is_float(node) else self._factored(step, node)
+
     def _step(self, step: Step, node: ir.Node) -> Factoring | None:
         """A node as the sum or product that its operator computes."""
+        return None if step.floats and not _is_float(node) else self._factored(step, node)
+
+    def _factored(self, step: Step, node: ir.Node) -> Factoring | None:
         operands = tuple(value for value in node.inputs if value is not None)
         powers = step.powers_of(len(operands))
         if powers is None or len(operands) != len(node.inputs):
-            return None
-        if step.floats and not FLOATS & {v.dtype for v in (*operands, *node.outputs)}:  # all have the same type
             return None
         items = tuple(zip(operands, powers, strict=True))
         if len(items) == 1:
@@ -172,6 +183,11 @@ class Products(Expansions):
                 return
             yield passed, step
             operand = step.items[0][0]
+
+
+def _is_float(node: ir.Node) -> bool:
+    """Whether a node is known to compute floats. Its operands and its result have one type."""
+    return bool(FLOATS & {v.dtype for v in (*node.inputs, *node.outputs) if v is not None})
 
 
 def expansions(view: View, *, is_product: bool) -> Expansions:

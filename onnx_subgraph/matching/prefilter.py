@@ -240,7 +240,8 @@ def variants(factorings: Factorings, wanted: Form, value: ir.Value) -> list[Fact
 
     If the form has no constant, a factoring's constants are ordinary items. If it has a named constant, there must be one.
     """
-    if not wanted.is_empty and factorings.expansions.of(factorings.look.through(value).value) is None:
+    source = factorings.look.through(value).value
+    if not (wanted.is_empty or factorings.expansions.of(source) or factorings.expansions.alone(source)):
         return []
     count, neutral = wanted.length, factorings.expansions.neutral
     folded = not wanted.has_scalar and wanted.is_silent

@@ -134,6 +134,27 @@ def test_a_cube_is_a_power_or_a_product(text: str) -> None:
     assert matches(CUBE, model(text, outputs="float[N, 8] y", constants=constants)) == 1
 
 
+QUOTIENTS = {
+    "the operator": ("y = Abs(Div(x, k))", "q = Div(x, k) y = Abs(q)", 1),
+    "a slash": ("y = x / k + z", "q = Div(x, k) y = Add(z, q)", 1),
+    "a number": ("y = x / 3 + z", "q = Div(x, three) y = Add(q, z)", 1),
+    "the operands in another order": ("y = Abs(Div(k, x))", "q = Div(x, k) y = Abs(q)", 1),
+    "another number": ("y = x / 3 + z", "q = Div(x, k) y = Add(q, z)", 0),
+    "a factor before it": ("y = x * z / k", "p = Mul(x, z) y = Div(p, k)", 0),
+    "a factor behind it": ("y = x * z / k", "q = Div(x, k) y = Mul(q, z)", 0),
+    "two divisors": ("y = x / (z * k)", "q = Div(x, z) y = Div(q, k)", 0),
+}
+
+
+@pytest.mark.parametrize(("formula", "text", "count"), QUOTIENTS.values(), ids=QUOTIENTS)
+def test_a_quotient_of_integers_matches_alone(formula: str, text: str, count: int) -> None:
+    """It rounds: 3 * (x / 3) is not x."""
+    names = [name for name in "xzk" if name in formula]
+    example = "{" + ", ".join(f'{name}: "int64[2, 3] in [1, 9]"' for name in names) + "}"
+    graph = model(text, inputs="int64[2, 3] x, int64[2, 3] z, int64[2, 3] k", constants="int64 three = {3}")
+    assert matches(pattern(formula, f"y = Max({', '.join(names)})", example=example), graph) == count
+
+
 def test_a_square_is_no_cube() -> None:
     text = "p = Pow(x, two) m = Mul(p, k) s = Add(x, m) y = Tanh(s)"
     assert matches(CUBE, model(text, outputs="float[N, 8] y", constants="float k = {0.044715}, float two = {2}")) == 0
