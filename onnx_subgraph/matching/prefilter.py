@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import combinations
 from typing import TypeVar
 
 import onnx_ir as ir
@@ -238,35 +239,34 @@ _PRODUCTS = PRODUCT_OPERATORS | {("", operator) for operator in LINEAR}
 def variants(factorings: Factorings, wanted: Form, value: ir.Value) -> list[Factoring]:
     """The factorings with the wanted number of items, and for a product with the wanted exponents.
 
-    If the form has no constant, a factoring's constants are ordinary items. If it has a named constant, there must be one.
+    If the form has no constant, a factoring's constants are ordinary items. If it has a literal, some of them may be: those that
+    the literal does not stand for. If it has a named constant, there must be one.
     """
     source = factorings.look.through(value).value
     if not (wanted.is_empty or factorings.expansions.of(source) or factorings.expansions.alone(source)):
         return []
     count, neutral = wanted.length, factorings.expansions.neutral
-    folded = not wanted.has_scalar and wanted.is_silent
     seen: list[Factoring] = []
     for factoring in factorings(value, wanted.most, count):
         items, constant, scalars, *_ = factoring
-        if len(items) == count:
-            if wanted.needs_scalar and not scalars and constant == neutral:
-                continue
-        elif folded and scalars and len(items) + len(scalars) == count:
-            factoring = _with_scalars(factorings.view, factoring, product=wanted.is_product)
-        else:
-            continue
-        if not wanted.is_product or factoring.powers == wanted.powers:
-            seen.append(factoring)
+        missing = count - len(items)
+        found: Iterable[Factoring] = ()
+        if not missing:
+            found = () if wanted.needs_scalar and not scalars and constant == neutral else (factoring,)
+        elif not wanted.has_scalar and (missing == len(scalars) or (0 < missing < len(scalars) and not wanted.is_silent)):
+            chosen = combinations(scalars, missing)
+            found = (_with_scalars(factorings.view, factoring, some, product=wanted.is_product) for some in chosen)
+        seen += [one for one in found if not wanted.is_product or one.powers == wanted.powers]
     if wanted.has_scalar:  # A scale binds all scalars. So factorings that include those inside the operands come first.
         seen.sort(key=lambda factoring: -len(factoring.nodes))
     return seen
 
 
-def _with_scalars(view: View, factoring: Factoring, *, product: bool) -> Factoring:
-    """The factoring with its constants as ordinary items."""
+def _with_scalars(view: View, factoring: Factoring, chosen: Sequence[tuple[ir.Value, float]], *, product: bool) -> Factoring:
+    """The factoring with some of its constants as ordinary items."""
     kept = factoring.constant
-    for scalar, power in factoring.scalars:
+    for scalar, power in chosen:
         number = view.scalar(scalar)
         assert number is not None
         kept = kept / number.number**power if product else kept - power * number.number
-    return Factoring((*factoring.items, *factoring.scalars), kept, (), factoring.nodes, factoring.tolerance)
+    return Factoring((*factoring.items, *chosen), kept, (), factoring.nodes, factoring.tolerance)

@@ -49,6 +49,27 @@ def test_facts_and_value_of_a_scalar_combine(standing: str, used: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("formula", "text", "count"),
+    [
+        ("y = Tanh(-(k * x))", "m = Mul(x, k) n = Neg(m) y = Tanh(n)", 1),
+        ("y = Tanh(-(k * x))", "n = Mul(x, minus) m = Mul(n, k) y = Tanh(m)", 1),
+        ("y = Tanh(-(k * x))", "m = Mul(k, x) n = Mul(minus, m) y = Tanh(n)", 1),
+        ("y = Tanh(x + k + 1)", "s = Add(x, one) t = Add(k, s) y = Tanh(t)", 1),
+        ("y = Tanh(x - k + 1)", "s = Sub(x, k) t = Add(one, s) y = Tanh(t)", 1),
+        ("y = Tanh(Sigmoid(k * x))", "m = Mul(x, k) n = Neg(m) e = Exp(n) s = Add(e, one) d = Div(one, s) y = Tanh(d)", 1),
+        ("y = Tanh(-(k * x))", "m = Mul(x, k) y = Tanh(m)", 0),
+        ("y = Tanh(x + k + 1)", "s = Add(x, two) t = Add(k, s) y = Tanh(t)", 0),
+    ],
+)
+def test_a_name_stands_for_a_constant_beside_a_number(formula: str, text: str, count: int) -> None:
+    """The number is one of the constants, or what they leave; the name is another one, as a value."""
+    constants = "float k = {1.7}, float minus = {-1}, float one = {1}, float two = {2}"
+    probe = pattern(formula, "y = Max(x, k)", example=EXAMPLE)
+    bound = [{match.bindings[name].name for name in "xk"} for match in found(probe, model(text, constants=constants)).matches]
+    assert bound == [{"x", "k"}] * count  # in either order
+
+
+@pytest.mark.parametrize(
     ("sentence", "why", "change"),
     [
         ("k.is_scalar and k.value > 3", "`k.value > 3` is false: k.value is 2", "let k.value be more than 3"),
