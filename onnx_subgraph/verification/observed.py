@@ -1,11 +1,12 @@
 """Find which nodes of a model have run, from onnxruntime's profile.
 
 A node of the main graph runs in every run. A subgraph of If, Loop or Scan has run if one of its nodes has. After inlining, a
-function's nodes are recognised by the end of their names.
+function's nodes are recognised by the end of their names, and a call by the function, if no other graph calls it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
@@ -23,15 +24,26 @@ def reached(model: ir.Model, executed: Collection[str]) -> Reached:
     inlined = [name for name in executed if name.startswith(_INLINED)]
     kernel = {str(node.name) for node in model.graph.all_nodes() if node.name in executed}
     found = set(kernel)
-    for graph, inside_function in _graphs(model):
+    graphs = list(_graphs(model))
+    callers = Counter(called for graph, _ in graphs for called in {node.op_type for node in graph if _is_call(node, model)})
+    for graph, inside_function in graphs:
         names = {str(node.name) for node in graph if node.name}
         if inside_function:
             kernel |= (ran := {name for name in names if any(other.endswith(f"_{name}") for other in inlined)})
         else:
-            ran = names & set(executed)
+            calls = {node.op_type for node in graph if _is_call(node, model) and callers[node.op_type] == 1}
+            ran = names & set(executed) or {called for called in calls if _ran(called, inlined)}
         if ran or graph is model.graph:
             found |= names
     return Reached(frozenset(kernel), frozenset(found))
+
+
+def _is_call(node: ir.Node, model: ir.Model) -> bool:
+    return node.op_identifier() in model.functions
+
+
+def _ran(function: str, inlined: Collection[str]) -> bool:
+    return any(name.startswith(f"{_INLINED}{function}_") for name in inlined)
 
 
 def name_bodies(model: ir.Model) -> bool:

@@ -498,3 +498,15 @@ def test_a_branch_is_checked_even_if_its_if_node_has_another_name(tmp_path: Path
     models = [silu(tmp_path / f"{i}.onnx", text, "") for i, text in enumerate((one, other.replace(renamed, "changed")))]
     verdict = verify(*models)
     assert verdict.verdict == expected and "no run took" in (verdict.reason or verdict.runs[-1].problem)
+
+
+IN_A_LOOP = """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 8] x) => (float[2, 8] y) <int64 n = {3}, bool go = {1}> {
+  y = Loop (n, go, x) <body = b (int64 i, bool c, float[2, 8] s) => (bool d, float[2, 8] t) { d = Identity (c) LINES }> }"""
+
+
+def test_a_call_in_a_body_that_ran_has_run(tmp_path: Path) -> None:
+    """onnxruntime inlines the call, so no node has its name."""
+    lines = "q = Sigmoid (s) t = Mul (s, q)"
+    model = write(tmp_path / "loop.onnx", IN_A_LOOP.replace("LINES", lines))
+    result = fuse(model, tmp_path / "out.onnx", load_patterns(), Options(target="function"))
+    assert (len(result.rewrites), result.verdict.coverage.body, result.verdict.coverage.alone) == (1, 1, 0)
