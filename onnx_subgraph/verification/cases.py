@@ -49,10 +49,8 @@ LARGER = (512, 2048, 8192)
 """Lengths to try where the outputs show nothing. For example, audio shorter than a window gives silence."""
 QUICK = 0.01
 """A model whose run takes less than these seconds is also run at usual sizes, where a band or a window shows."""
-LONG = 32
-"""The seed of the case of usual sizes, relative to the first one."""
-WIDE = 64
-"""The seed of a case of many magnitudes, relative to that of the case whose sizes it has."""
+LONG, WIDE = 32, 64
+"""The seeds of a case of usual sizes and of one of many magnitudes, relative to that of the first case."""
 
 
 @dataclass(slots=True)
@@ -194,10 +192,12 @@ class Drawing:
 
     def _of_many_magnitudes(self, session: Session, like: Case) -> Iterator[Case]:
         """A case with the sizes of another one and larger inputs, if these overflow nothing: Relu and Clip at 6 differ there."""
-        feeds = draw_feeds(self.model, like.sizes, at := (like.seed or 0) + WIDE, "wide")
-        outputs = run(session, feeds)
-        if not isinstance(outputs, Failure) and nonfinite(outputs) <= nonfinite(like.outputs):
-            yield Case(dict(like.sizes), at, feeds, outputs, wide=True)
+        for floats in ("wide", "less wide"):
+            feeds = draw_feeds(self.model, like.sizes, at := (like.seed or 0) + WIDE, floats)
+            outputs = run(session, feeds)
+            if not isinstance(outputs, Failure) and nonfinite(outputs) <= nonfinite(like.outputs):
+                yield Case(dict(like.sizes), at, feeds, outputs, wide=True)
+                return
 
     def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
         return long_trials(self.model, shapes, likely, length) if length else trials(self.model, shapes, likely)

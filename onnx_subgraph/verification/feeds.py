@@ -36,15 +36,15 @@ MAX_OVERRIDE = 1 << 22
 """Overridable initializers with more elements keep their default, because old exporters declare every weight as overridable."""
 
 
-Floats = Literal["normal", "wide", "positive"]
-"""How floats are drawn: standard normal; of many magnitudes, up to some hundreds; or positive, for logarithms and roots.
+Floats = Literal["normal", "wide", "less wide", "positive"]
+"""How floats are drawn: standard normal; of many magnitudes, up to some hundreds, or some tens; or positive, for logarithms.
 
-Integers that are no index, mask or length are drawn from 0 to 99, if wide from -100.
+Integers that are no index, mask or length are drawn from 0 to 99, if wide from -1000 to 999.
 """
 MAGNITUDES = 8
 """Wide floats are standard normal times a power of two below 2 ** MAGNITUDES …"""
 FEW = 5
-"""… or below 2 ** FEW in 16 bits, which overflow sooner."""
+"""… or below 2 ** FEW in 16 bits, which overflow sooner, and where the others overflow, as exponentials do."""
 
 
 def required_inputs(model: ir.Model) -> list[ir.Value]:
@@ -228,11 +228,12 @@ def _draw(
         if (choice := seed % (len(meant.choices) + 1)) < len(meant.choices):
             return np.full(shape, meant.choices[choice], numpy_dtype)
         # the full range of int8 and uint8 (quantized values, images); small numbers for wider types (timesteps, counts)
-        least = max(-100, information.min) if floats == "wide" else 0
-        low, high = (information.min, information.max + 1) if information.bits == 8 else (least, 100)
+        usual = (max(-1000, information.min), 1000) if floats == "wide" else (0, 100)
+        low, high = (information.min, information.max + 1) if information.bits == 8 else usual
         return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
     if dtype.is_floating_point():
-        scale = magnitudes(rng, shape, numpy_dtype) if floats == "wide" else 1.0
+        most = {"wide": MAGNITUDES, "less wide": FEW}.get(floats, 0)
+        scale = magnitudes(rng, shape, numpy_dtype, most) if most else 1.0
         array = np.asarray(rng.standard_normal(shape) * scale).astype(numpy_dtype)
         return np.abs(array) if floats == "positive" else array
     if numpy_dtype.kind == "c":
@@ -242,9 +243,9 @@ def _draw(
     )
 
 
-def magnitudes(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Factors that make standard normal floats of this dtype wide."""
-    return np.asarray(2.0 ** rng.integers(0, MAGNITUDES if dtype.itemsize > 2 else FEW, shape))
+def magnitudes(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], most: int = MAGNITUDES) -> Array:
+    """Factors below 2 ** most that make standard normal floats of this dtype wide."""
+    return np.asarray(2.0 ** rng.integers(0, most if dtype.itemsize > 2 else FEW, shape))
 
 
 def _interval(meant: Purpose, sizes: Mapping[str, int]) -> tuple[int, int]:

@@ -249,6 +249,23 @@ def test_an_error_at_usual_sizes_only_is_found(tmp_path: Path, inputs: str, body
     assert verify(tmp_path / "one.onnx", tmp_path / "other.onnx").verdict == "different"
 
 
+LARGER = {
+    "exponents": ("float[N, 64] x", "float[N, 64] y", "y = Exp(x)", "c = Min(x, k) y = Exp(c)", "float k = {12}"),
+    "integers": ("int64[N, 8] x", "int64[N, 8] y", "y = Neg(x)", "c = Min(x, k) y = Neg(c)", "int64 k = {500}"),
+}
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "one", "other", "weights"), LARGER.values(), ids=LARGER)
+def test_an_error_at_large_numbers_only_is_found(
+    tmp_path: Path, inputs: str, outputs: str, one: str, other: str, weights: str
+) -> None:
+    for name, body in (("one", one), ("other", other)):
+        text = f"g ({inputs}) => ({outputs}) <{weights}> {{ {body} }}"
+        write(tmp_path / f"{name}.onnx", f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    assert verify(tmp_path / "one.onnx", tmp_path / "one.onnx").verdict == "equivalent"
+    assert verify(tmp_path / "one.onnx", tmp_path / "other.onnx").verdict == "different"
+
+
 @pytest.mark.parametrize("element", ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"])
 def test_numbers_of_eight_bits_are_compared(tmp_path: Path, element: str) -> None:
     """One rounding of them is a large part of their spread, and still shows what is wrong."""
