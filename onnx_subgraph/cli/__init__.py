@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from onnx_subgraph import __version__
 from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
@@ -32,10 +31,6 @@ COMMANDS = (
     *("partition", "inline", "run", "hook", "kernels"),
 )
 """In the order of the help text. Each command is a function in the module of the same name, with `_` for `-`."""
-
-
-SETTINGS = "onnx_subgraph.settings"
-"""Key in `Context.meta`: the path of the settings file."""
 
 
 class LazyGroup(click.Group):
@@ -57,28 +52,33 @@ class LazyGroup(click.Group):
                 raise click.UsageError(f"{error.message} Did you mean '{near}'?", ctx) from None
             raise
         if name is not None and command is not None and not ctx.resilient_parsing and not ctx.params["no_settings"]:
-            ctx.default_map = {name: self.defaults(ctx, name, command)}
+            ctx.default_map = {name: self.defaults(ctx, name, command, rest)}
         return name, command, rest
 
-    def defaults(self, ctx: click.Context, name: str, command: click.Command) -> dict[str, Any]:
-        """The defaults of the command's options from the project's settings."""
-        from onnx_subgraph.cli.settings import defaults_of, settings_file
+    def defaults(self, ctx: click.Context, name: str, command: click.Command, words: Sequence[str]) -> dict[str, Any]:
+        """The defaults of the command's options from the project's settings. words: the rest of the command line."""
+        from onnx_subgraph.cli.settings import SETTINGS, defaults_of, given, settings_file
 
-        given = ctx.params["settings"]
-        path = given or settings_file(Path.cwd())
+        named = ctx.params["settings"]
+        path = named or settings_file(Path.cwd())
         if path is None:
             return {}
         ctx.meta[SETTINGS] = path
-        return defaults_of(path, command, name, COMMANDS, lambda other: self.get_command(ctx, other), named=given is not None)
+        stronger = given(ctx, name, command, words)
+        return defaults_of(
+            path, command, name, COMMANDS, lambda other: self.get_command(ctx, other), stronger, named=named is not None
+        )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command. Errors call standard input and output `-`, and name the settings file that a bad value came from."""
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:
+            from onnx_subgraph.cli.settings import source_of
+
             name = "" if error.param is None else str(error.param.name)
-            if error.ctx is not None and error.ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
-                message = f"{error.message.removesuffix('.')}, in {ctx.meta[SETTINGS]}."
+            if error.ctx is not None and (source := source_of(error.ctx, name)) is not None:
+                message = f"{error.message.removesuffix('.')}, in {source}."
                 raise click.BadParameter(message, error.ctx, error.param, error.param_hint) from None
             raise
         except OnnxSubgraphError as error:
@@ -114,6 +114,8 @@ class LazyGroup(click.Group):
 @click.option("--no-settings", is_flag=True, help="Ignore the settings file.")
 def commands(settings: Path | None, no_settings: bool) -> None:
     """Finds subgraphs of ONNX models that have a fused form, replaces them, and checks that the model still computes the same."""
+    if settings is not None and no_settings:
+        raise click.UsageError("--settings and --no-settings exclude each other; leave one out")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

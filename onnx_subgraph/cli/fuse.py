@@ -203,7 +203,7 @@ def fuse(
 
         notes = Notes(target, patterns, feeds["libraries"])
     library = load_patterns(patterns)
-    only_ids, skip_ids = current_ids(flat(only), library), current_ids(flat(skip), library)
+    only_ids, skip_ids = current_ids(flat(only), library, "only"), current_ids(flat(skip), library, "skip")
     expectation = wanted.expectation(models.paths, library)
     sections = [None if expectation is None else expectation.section(model) for model in models.paths]
     options = Options(

@@ -241,7 +241,7 @@ def _of_regions(options: PartitionOptions, name: str, patterns: Sequence[Path]) 
     from onnx_subgraph.language.library import load_patterns
 
     library = load_patterns(patterns)
-    (current,) = current_ids([name], library)
+    (current,) = current_ids([name], library, "regions")
     pattern = library.get(current)
     if pattern.grow is None:
         raise UsageError(f"the pattern {current} has no regions: it is a formula", hint="name one with `grow`")

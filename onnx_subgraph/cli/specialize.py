@@ -125,7 +125,7 @@ def specialize(
     check_target(output, never=(model,))
     check_written((output,))
     library = load_patterns(patterns)
-    skip_ids = current_ids(flat(skip), library)
+    skip_ids = current_ids(flat(skip), library, "skip")
     options = Options(
         target=target,
         numerics=numerics,

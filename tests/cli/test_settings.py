@@ -80,8 +80,90 @@ def test_flags_numbers_and_lists(run: Run, project: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ('output-dir = "od"', ["-o", "out.onnx", "--no-verify"]),
+        ('output = "out.onnx"', ["--output-dir", ".", "--no-verify"]),
+        ("verbose = true", ["-q", "--no-verify", "--dry-run"]),
+        ("quiet = true", ["--verbose", "--no-verify", "--dry-run"]),
+        ('expect = "old.yaml"', ["--write-expect", "new.yaml", "--no-verify", "--dry-run"]),
+        ("strict = true\nsites = true", ["--no-verify", "--dry-run"]),
+        ("no-verify = true", ["--strict", "--dry-run"]),
+        ("dry-run = true", ["--bench", "-o", "out.onnx"]),
+        ('executor = "local"', ["-j", "2", "--no-verify", "--dry-run"]),
+    ],
+)
+@pytest.mark.parametrize("at", ["[fuse]\n", ""])
+def test_an_option_of_the_command_line_replaces_what_it_excludes(
+    run: Run, project: Path, plain: Path, at: str, text: str, options: list[str]
+) -> None:
+    """The command line has priority, and the file has no part in what the user asks for."""
+    settings = write(project, at + text, "named.toml")
+    done = run("--settings", settings, "fuse", plain, *options)
+    assert done.code == 0, done.err
+
+
+def test_the_table_of_a_command_replaces_what_it_excludes(run: Run, project: Path, plain: Path) -> None:
+    write(project, "verbose = true\n[fuse]\nquiet = true\nno-verify = true\n")
+    done = run("fuse", plain, "--dry-run")
+    assert (done.code, done.out) == (0, "")
+
+
+def test_options_of_one_place_still_exclude_each_other(run: Run, project: Path, plain: Path) -> None:
+    write(project, "[fuse]\nquiet = true\nverbose = true\n")
+    done = run("fuse", plain, "--dry-run")
+    assert done.code == 2 and "--quiet and --verbose exclude each other" in done.err
+    write(project, "[fuse]\nbench = true\ndry-run = true\n")
+    done = run("fuse", plain, "-j", "1")
+    assert done.code == 2 and "--bench" in done.err, "an option with its usual value excludes nothing"
+
+
+def test_a_wrong_command_line_is_reported_as_without_settings(run: Run, project: Path, plain: Path) -> None:
+    write(project, "[fuse]\nquiet = true\n")
+    done = run("fuse", plain, "--no-such-option")
+    assert done.code == 2 and "No such option" in done.err
+
+
+def test_a_file_that_can_not_be_read_is_an_error_and_is_not_skipped(run: Run, project: Path, plain: Path) -> None:
+    """A user whose settings are ignored in silence does not learn why."""
+    write(project, 'target = "standard"\n')
+    broken = write(project / "below", "[tool.onnx-subgraph]\ntarget = \n", "pyproject.toml")
+    done = run("fuse", plain, "--dry-run")
+    assert done.code == 2 and f"Error: {broken}: " in done.err and "hint: " in done.err
+    broken.write_text('[tool]\n"onnx-subgraph" = 3\n', encoding="utf-8")
+    done = run("fuse", plain, "--dry-run")
+    assert done.code == 2 and f"{broken}: tool.onnx-subgraph is 3, and no table" in done.err
+    broken.write_text("[tool.other]\nx =", encoding="utf-8")
+    assert target(run) == "standard", "another tool's mistake is no concern of ours"
+    broken.unlink()
+    own = project / "below" / "onnx-subgraph.toml"
+    own.mkdir()
+    done = run("fuse", plain, "--dry-run")
+    assert done.code == 2 and f"Error: {own}: " in done.err
+    own.rmdir()
+    own.symlink_to(project / "none.toml")
+    done = run("fuse", plain, "--dry-run")
+    assert done.code == 2 and f"{own}: No such file or directory\nhint: name another with --settings" in done.err
+
+
+def test_a_byte_order_mark_is_no_mistake(run: Run, project: Path) -> None:
+    """Editors of Windows write one."""
+    (project / "onnx-subgraph.toml").write_text('target = "standard"\n', encoding="utf-8-sig")
+    assert target(run) == "standard"
+    (project / "below" / "pyproject.toml").write_text('[tool.onnx-subgraph]\ntarget = "function"\n', encoding="utf-8-sig")
+    assert target(run) == "function"
+
+
+def test_to_name_a_file_and_to_want_none_is_a_contradiction(run: Run, project: Path, plain: Path) -> None:
+    settings = write(project, 'target = "standard"\n')
+    done = run("--settings", settings, "--no-settings", "fuse", plain, "--dry-run")
+    assert done.code == 2 and "--settings and --no-settings exclude each other; leave one out" in done.err
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
+        ('[fuse]\nskip = ["gelux"]', "there is no pattern `gelux`\nhint: did you mean"),
         ('targte = "function"', "targte is no option of a command\nhint: did you mean 'target'?"),
         ("[fuze]\nseed = 1", "[fuze] is no command\nhint: did you mean 'fuse'?"),
         ("[fuse]\nsede = 1", "fuse.sede is no option of fuse\nhint: did you mean 'seed'?"),
