@@ -24,6 +24,8 @@ SUFFIX = ".onnx"
 LIST = "@"
 """The prefix of a list."""
 COMMENT = "#"
+ANY_DEPTH = "**"
+"""The part of a glob for any number of folders."""
 
 
 class Named(NamedTuple):
@@ -87,10 +89,10 @@ def find_models(words: Sequence[Path]) -> Models:
     Raises UsageError for a folder or a list without models, and for a list that can't be read.
     """
     named: list[Named] = []
-    seen: set[str] = set()
+    seen: set[Path] = set()
     for word in words:
         for one in _named(word):
-            place = os.path.abspath(one.path)  # noqa: PTH100 - a link keeps its own name
+            place = one.path.parent.resolve() / one.path.name  # a link keeps its own name: in a cache it leads to a checksum
             if place not in seen:
                 named.append(one)
             seen.add(place)
@@ -126,9 +128,22 @@ def _globbed(word: Path) -> list[Named]:
     """The files that a glob names. If there is none, the glob is a missing file, as for a shell, and fails as one."""
     fixed = next(number for number, part in enumerate(word.parts) if glob.has_magic(part))
     root = Path(*word.parts[:fixed])
-    paths = sorted(map(Path, glob.glob(str(word), recursive=True)))  # noqa: PTH207 - `Path.glob` shows hidden files
+    paths = sorted(set(_expanded(root, word.parts[fixed:])))
     found = [Named(path, path.relative_to(root), found=True) for path in paths if not path.is_dir()]
     return found or [Named(word, Path(word.name))]
+
+
+def _expanded(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
+    """What the parts of a glob name below a folder. `**` is searched as a folder is: without links, which may lead back."""
+    if ANY_DEPTH not in parts:
+        names = glob.glob(str(Path(*parts)), root_dir=folder)  # noqa: PTH207 - `Path.glob` shows hidden files
+        yield from (folder / name for name in names)
+        return
+    at = parts.index(ANY_DEPTH)
+    for top in _expanded(folder, parts[:at]) if at else [folder]:
+        for place, folders, _ in os.walk(top):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            yield from _expanded(Path(place), parts[at + 1 :] or ["*"])
 
 
 def _listed(file: Path) -> Iterator[Named]:
@@ -154,6 +169,6 @@ def _below(one: Named, folder: Path) -> Path:
 
 def _lines(file: Path) -> Iterable[str]:
     try:
-        return file.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        return file.read_text(encoding="utf-8-sig", errors="surrogateescape").splitlines()
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}", hint=f"{LIST}FILE is a list of models, one a line") from error

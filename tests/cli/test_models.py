@@ -70,6 +70,38 @@ def test_the_entries_of_a_list_are_relative_to_it(zoo: Path) -> None:
 
 
 @pytest.mark.usefixtures("zoo")
+@pytest.mark.parametrize("word", ["zoo", "zoo/**/*.onnx", "zoo/**/**/*.onnx", "**/m.onnx", "zoo/*/**/*.onnx", "zoo/**"])
+def test_links_between_folders_give_no_file_twice(word: str) -> None:
+    """Links that lead back would give every file many times, and two of them more paths than can be searched."""
+    before = {path.resolve() for path in find_models([Path("zoo"), Path(word)]).paths}
+    for name in ("up", "back"):
+        Path("zoo/a", name).symlink_to("..", target_is_directory=True)
+        Path("zoo/c/d", name).symlink_to("../..", target_is_directory=True)
+    paths = find_models([Path("zoo"), Path(word)]).paths
+    assert len(paths) == len(before) and {path.resolve() for path in paths} == before
+
+
+@pytest.mark.usefixtures("zoo")
+def test_a_link_to_a_folder_is_searched_where_it_is_named() -> None:
+    """`*` in a glob names it, and so do its own name and the start of a glob."""
+    Path("other").symlink_to("zoo/c", target_is_directory=True)
+    for word in ("other", "other/**/*.onnx", "oth*/**/m.onnx", "*/d/m.onnx"):
+        assert [path.as_posix() for path in find_models([Path(word)]).paths] == ["other/d/m.onnx"], word
+
+
+@pytest.mark.usefixtures("zoo")
+def test_a_link_to_a_file_is_a_model_of_its_own_name() -> None:
+    Path("zoo/a/alias.onnx").symlink_to("m.onnx")
+    assert [path.name for path in find_models([Path("zoo/a/*.onnx")]).paths] == ["alias.onnx", "m.onnx"]
+
+
+@pytest.mark.usefixtures("zoo")
+def test_a_list_may_begin_with_a_byte_order_mark() -> None:
+    Path("l.txt").write_text("zoo/b.onnx\n", encoding="utf-8-sig")
+    assert find_models([Path("@l.txt")]).paths == (Path("zoo/b.onnx"),)
+
+
+@pytest.mark.usefixtures("zoo")
 def test_an_existing_file_is_not_read_as_a_glob_or_list() -> None:
     """Even if its name could be a glob or a list."""
     for name in ("m[1].onnx", "@m.onnx"):
