@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from numbers import Integral, Real
 
 from onnx_subgraph.errors import UsageError
 
@@ -14,8 +15,41 @@ def check_one_of(name: str, given: object, known: Sequence[str]) -> None:
         raise UsageError(f"{name} is {given!r}", hint=f"give one of {', '.join(known)}")
 
 
-def check_not_negative(**given: float | None) -> None:
+def words(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One word or many, each once, in order: a `str` is one word."""
+    return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
+
+
+def providers_of(given: str | Iterable[str]) -> tuple[str, ...]:
+    """One execution provider or many, each once. Raises UsageError if there is none."""
+    if not (providers := words(given)):
+        raise UsageError("there is no execution provider to run on", hint="give one, such as CPUExecutionProvider")
+    return providers
+
+
+def check_not_negative(**given: object) -> None:
     """Raises UsageError for the first of these that is negative, infinite or not a number. None stands for a default."""
     for name, value in given.items():
-        if value is not None and not 0 <= value < inf:
-            raise UsageError(f"{name} is {value}", hint="give a number that is 0 or more")
+        if value is not None and not (isinstance(value, Real) and 0 <= float(value) < inf):
+            raise UsageError(f"{name} is {value!r}", hint="give a number that is 0 or more")
+
+
+def check_whole(**given: object) -> None:
+    """Raises UsageError for the first of these that is negative or no whole number."""
+    check_not_negative(**given)
+    for name, value in given.items():
+        if not _is_whole(value):
+            raise UsageError(f"{name} is {value!r}", hint="give a whole number that is 0 or more")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_shapes(shapes: Mapping[str, object]) -> None:
+    """Raises UsageError for a shape that is no sequence of whole numbers of 1 and more. shapes: input → shape."""
+    for name, shape in shapes.items():
+        sizes = None if isinstance(shape, str) or not isinstance(shape, Iterable) else tuple(shape)
+        if sizes is None or not all(_is_whole(size) and int(size) > 0 for size in sizes):
+            hint = "give whole numbers of 1 and more, for example (1, 128)"
+            raise UsageError(f"the shape of the input {name!r} is {shape!r}", hint=hint)

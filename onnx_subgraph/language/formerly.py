@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language.pattern import ID
 from onnx_subgraph.language.source import Fields, Items, read_text_of
-
-_ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def read_formerly(fields: Fields, identity: str) -> tuple[str, ...]:
@@ -16,7 +13,7 @@ def read_formerly(fields: Fields, identity: str) -> tuple[str, ...]:
     items = () if data is None else data.items if isinstance(data, Items) else (data,)
     found = tuple(read_text_of(item, "formerly") for item in items)
     for scalar in found:
-        if _ID.fullmatch(scalar.text) is None:
+        if ID.fullmatch(scalar.text) is None:
             hint = "write the ids that patterns had: `formerly: [old-id]`"
             raise PatternError(f"`{scalar.text}` is not an id", span=scalar.span, hint=hint)
         if scalar.text == identity:

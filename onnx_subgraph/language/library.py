@@ -6,6 +6,7 @@ groups and files by name. `headers` reads only what a list shows, without import
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
@@ -27,6 +28,7 @@ from onnx_subgraph.language.reading import pattern_of
 from onnx_subgraph.language.source import content_of
 from onnx_subgraph.language.unread import Operators, Unparsed
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.values import words
 
 SUFFIXES = (".yaml", ".yml")
 """The ends of the names of pattern files."""
@@ -34,11 +36,19 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Library:
-    """The loaded patterns in order, their packs, and the canonical operators by name."""
+    """The loaded patterns in order, their packs, and the canonical operators by name.
+
+    Raises PatternError for two patterns of one id.
+    """
 
     patterns: tuple[Pattern, ...]
     packs: tuple[Pack, ...] = ()
     operators: Mapping[str, CanonicalOperator] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        twice = next((name for name, count in Counter(p.id for p in self.patterns).items() if count > 1), None)
+        if twice is not None:
+            raise PatternError(f"two patterns of the library have the id `{twice}`", hint="give one of them another id")
 
     @cached_property
     def _by_id(self) -> dict[str, Pattern]:
@@ -60,13 +70,13 @@ class Library:
         """Former id → id of the pattern that it was merged into."""
         return renamed(self.patterns)
 
-    def selected(self, target: str, only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Pattern, ...]:
+    def selected(self, target: str, only: str | Iterable[str] = (), skip: str | Iterable[str] = ()) -> tuple[Pattern, ...]:
         """The patterns to search for, given the target and the ids that the user includes or excludes.
 
-        A built-in pattern is included only if it supports the target or the user names it. Raises UsageError for an unknown id,
-        and if no id is left.
+        only, skip: a `str` is one id. A built-in pattern is included only if it supports the target or the user names it. Raises
+        UsageError for an unknown id, and if no id is left.
         """
-        named, left_out = ({self.current(name) for name in names} for names in (only, skip))
+        named, left_out = ({self.get(name).id for name in words(names)} for names in (only, skip))
         if named and named <= left_out:
             raise UsageError("every pattern that --only selects is left out by --skip", hint="leave one of the two out")
         chosen = (p for p in self.patterns if (not named or p.id in named) and p.id not in left_out)

@@ -6,6 +6,7 @@ Only data. `syntax` reads the blocks, `sentence` the `where` list, `check` check
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +25,8 @@ WRITTEN = ("onnxruntime", "standard")
 """The targets for which replacements are written, because their operators are defined elsewhere."""
 
 
+ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+"""The id of a pattern: lower-case words joined by `-`."""
 Needs = tuple[frozenset[tuple[str, str]], ...]
 """Sets of operators, as (domain, name)."""
 

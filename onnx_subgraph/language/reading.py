@@ -6,7 +6,6 @@ are defined and used; `check` checks what the operators accept.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from onnx_subgraph.language.formulas import formulas_for
 from onnx_subgraph.language.grow import read_grow
 from onnx_subgraph.language.operator import CanonicalOperator, read_raised
 from onnx_subgraph.language.own_operator import read_operator
-from onnx_subgraph.language.pattern import WRITTEN, Case, Example, Pattern, camel_case
+from onnx_subgraph.language.pattern import ID, WRITTEN, Case, Example, Pattern, camel_case
 from onnx_subgraph.language.sentence import read_definitions, read_sentence
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text, read_text_of
 from onnx_subgraph.language.syntax import read_block
@@ -42,8 +41,6 @@ BODY_KEYS = ("id", "summary", "bodies", "keeps", "fuses", "formerly")
 """The keys of a pattern of function bodies."""
 ASSUMPTIONS = ("centred", "finite", "nonempty", "nonempty-images", "nonnegative", "nonzero", "visible")
 """What a pattern may assume of the data; the report shows it."""
-
-_ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def parse_pattern(text: str, file: str = "patterns/group/pattern.yaml", operators: Operators = MappingProxyType({})) -> Pattern:
@@ -142,7 +139,7 @@ def _without_formula(fields: Fields, path: Path, order: int) -> Pattern:
 def read_id(fields: Fields, path: Path) -> str:
     """The id; it must equal the file's stem. Raises PatternError, with the place."""
     scalar = read_text_of(required(fields, "id"), "id")
-    if _ID.fullmatch(scalar.text) is None:
+    if ID.fullmatch(scalar.text) is None:
         hint = "write lower-case words joined by `-`, such as `layer-normalization`"
         raise PatternError(f"`{scalar.text}` is not an id", span=scalar.span, hint=hint)
     if path.stem != scalar.text.replace("-", "_") and fields.span.line == 1:  # a formula in a shared file starts later

@@ -6,6 +6,7 @@ passed to `region_pattern`. Two methods are optional: `review` sees the finished
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -16,11 +17,13 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.grow import GROUP
-from onnx_subgraph.language.pattern import Grow, Pattern, camel_case
+from onnx_subgraph.language.pattern import ID, Grow, Pattern, camel_case
 from onnx_subgraph.language.term import Block
+from onnx_subgraph.operators import is_domain
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.region import Questions, Region
 
+_OPERATOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 METHODS = ("select", "select_input", "select_output", "filter")
 """The methods that a selector must have."""
 
@@ -86,10 +89,16 @@ def region_pattern(
     """A pattern of the regions that a selector chooses. It is used like a pattern from a file.
 
     name: the id. selector: None for the one registered under `name`. operator: the operator that replaces a region, with its
-    domain unless that is `onnx_subgraph` (`com.mylib.ConvBN`); by default `name` in CamelCase.
+    domain unless that is `onnx_subgraph` (`com.mylib.ConvBN`); by default `name` in CamelCase. Raises UsageError for a name that
+    is no id, and for an operator that can't be the user's.
     """
+    if ID.fullmatch(name.replace("_", "-")) is None:
+        raise UsageError(f"{name!r} is no id of a pattern", hint="give lower-case words joined by `-`, such as `conv-bn`")
     said = summary or f"Regions of the selector {name}"
     domain, _, called = operator.rpartition(".")
+    if operator and (_OPERATOR.fullmatch(operator) is None or (domain and is_domain(domain))):
+        hint = "give a name, with a domain of your own if it has one, such as `com.mylib.ConvBN`"
+        raise UsageError(f"{operator!r} can't be the operator of a region", hint=hint)
     grow = Grow(
         called or camel_case(name.replace("_", "-")), domain or OWN_DOMAIN, selector=name if selector is None else selector
     )

@@ -184,3 +184,14 @@ _CONVERTERS: Mapping[ir.AttributeType, Callable[[object], object]] = {
     ir.AttributeType.FLOATS: _each(_float),
     ir.AttributeType.STRINGS: _each(_string),
 }
+
+
+def attributes_of(given: Mapping[str, object]) -> list[ir.Attr]:
+    """Attributes of ONNX, sorted by name. Raises TypeError or ValueError for a value that ONNX has no attribute for."""
+    made = list(ir.convenience.convert_attributes(dict(sorted(given.items()))))  # type: ignore[arg-type]
+    for attribute in made:
+        try:
+            ir.to_proto(attribute)
+        except ir.serde.SerdeError as error:  # an integer of more than 64 bits
+            raise ValueError(f"the attribute {attribute.name!r} can't be {attribute.value!r} in ONNX") from error
+    return made

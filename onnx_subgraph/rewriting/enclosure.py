@@ -24,6 +24,7 @@ from onnx_subgraph.model.nested import bodies, graph_of, reads
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.regions.selector import Builder, NewNode, Review, Reviewer
+from onnx_subgraph.rewriting.attribute import attributes_of
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment
 from onnx_subgraph.rewriting.function import not_in_a_body
@@ -53,7 +54,7 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
         named = _named(match.pattern, definition, region, fragment.opset_imports)
         with _user_code(match.selector):
             review = match.selector.review(region, definition) if isinstance(match.selector, Reviewer) else None
-            attributes = _attributes({**named, **_reviewed(review)})
+            attributes = attributes_of({**named, **_reviewed(review)})
         for attribute in attributes:
             definition.attributes[attribute.name] = ir.Attr(attribute.name, ir.AttributeType.UNDEFINED, None)
         definition = definitions.shared(definition, overloads=definition.domain != OWN_DOMAIN)
@@ -91,7 +92,7 @@ def _write(built: NewNode, fragment: Fragment, outputs: Sequence[ir.Value]) -> t
         fragment.constant(v) if isinstance(v, np.ndarray) else None if v is None else fragment.stand_in(v) for v in built.inputs
     ]
     return fragment.node(
-        built.op_type, arguments, _attributes(built.attributes), domain=built.domain, outputs=[True] * len(outputs)
+        built.op_type, arguments, attributes_of(built.attributes), domain=built.domain, outputs=[True] * len(outputs)
     )
 
 
@@ -145,10 +146,6 @@ def _of_nodes(source: OfNode, region: Region, opset_imports: Mapping[str, int]) 
     if len(values) > 1:
         raise Refused(f"the region has several {operator} with different {name}", change="keep regions of one of them")
     return next(iter(values), None)
-
-
-def _attributes(given: Mapping[str, object]) -> list[ir.Attr]:
-    return list(ir.convenience.convert_attributes(dict(sorted(given.items()))))  # type: ignore[arg-type]
 
 
 class Enclosed(NamedTuple):

@@ -15,7 +15,7 @@ import pytest
 from onnx_subgraph import Options, fuse
 from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.language.check import static_names
-from onnx_subgraph.language.library import built_in_packs, headers, load_patterns
+from onnx_subgraph.language.library import Library, built_in_packs, headers, load_patterns
 from onnx_subgraph.language.pack import read_pack
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.language.reading import parse_pattern
@@ -79,6 +79,21 @@ def test_headers_are_read_without_the_heavy_libraries() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=DATA.parents[2])
     assert result.stdout.strip() == "[]"
+
+
+def test_patterns_of_a_library_have_different_ids() -> None:
+    """The second would never be named by `only`, `skip` and the report."""
+    gelu = load_patterns().get("gelu")
+    with pytest.raises(PatternError, match="two patterns of the library have the id `gelu`\nhint: give one of them another id"):
+        Library((gelu, gelu))
+
+
+def test_an_id_that_no_pattern_has_is_an_error() -> None:
+    library = load_patterns()
+    for chosen in ({"only": "gelux"}, {"skip": ["gelux"]}):
+        with pytest.raises(UsageError, match="there is no pattern `gelux`\nhint: did you mean `gelu`"):
+            library.selected("onnxruntime", **chosen)  # type: ignore[arg-type]
+    assert [pattern.id for pattern in library.selected("onnxruntime", only="gelu")] == ["gelu"]
 
 
 def test_a_file_given_twice_is_read_once() -> None:

@@ -213,3 +213,20 @@ def test_only_the_named_selector_is_imported(installed: None) -> None:
     sys.modules.pop("selectors_of_a_test", None)
     pattern(selector="elementwise")  # reading a file imports no selector
     assert "selectors_of_a_test" not in sys.modules
+
+
+class Nothing:
+    """A selector that is never asked."""
+
+
+@pytest.mark.parametrize("name", ["My Reg!", "", "a--b", "Conv"])
+def test_a_name_that_is_no_id_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name!r} is no id of a pattern\nhint: "):
+        region_pattern(name, Nothing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("operator", ["Gé lu", "com.microsoft.Gelu", "ai.onnx.ml.X", ".X", "com.mylib.", "my lib.X"])
+def test_an_operator_that_can_not_be_the_users_is_refused(operator: str) -> None:
+    """A pattern in a file can't have one either."""
+    with pytest.raises(UsageError, match="can't be the operator of a region\nhint: "):
+        region_pattern("conv-bn", Nothing, operator=operator)  # type: ignore[arg-type]

@@ -278,6 +278,11 @@ def test_a_review_annotates_the_node() -> None:
     stage.agrees({"x": IMAGE})
 
 
+def test_an_attribute_that_onnx_does_not_have_is_the_selectors_mistake() -> None:
+    stage = chosen(Reviewed(Review(attributes={"tile": 2**70})))
+    assert stage.reason == f"the selector Reviewed fails: ValueError: the attribute 'tile' can't be {2**70} in ONNX"
+
+
 class Folded(ConvBN):
     """The same, with a convolution that replaces both."""
 
