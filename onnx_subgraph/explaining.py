@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import load
-from onnx_subgraph.options import Options
-from onnx_subgraph.paths import StrPath
+from onnx_subgraph.options import Options, checked
+from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.pipeline import fuse
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip, taken
@@ -24,8 +23,8 @@ def explain(model: StrPath, library: Library, options: Options, progress: Progre
 
     The unfused rest is compared with the fusions that onnxruntime makes itself when it loads the model.
     """
-    model = Path(model)
-    options = replace(options, verify=False, dry_run=True, thorough=True)
+    model = path_of(model)
+    options = replace(checked(options), verify=False, dry_run=True, thorough=True)
     result = fuse(model, None, library, options, progress)
     if options.only and result.rewrites:
         result = _left_by_others(result, fuse(model, None, library, replace(options, only=(), thorough=False), progress))

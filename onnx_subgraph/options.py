@@ -11,7 +11,7 @@ from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting.marked import Marks
 from onnx_subgraph.rewriting.numerics import FLOAT32, NUMERICS, check_numerics
-from onnx_subgraph.values import check_not_negative, check_one_of
+from onnx_subgraph.values import check_not_negative, check_one_of, check_shapes, check_whole, providers_of, words
 
 if TYPE_CHECKING:
     from onnx_subgraph.timing.tuning import Tuning, Way
@@ -100,10 +100,15 @@ def checked(options: Options) -> Options:
     check_one_of("prefer", options.prefer, ("speed", "fusion"))
     if options.opset not in ("auto", "keep") and not (str(options.opset).isdecimal() and int(options.opset)):
         raise UsageError(f"opset is {options.opset!r}", hint='give "auto", "keep", or the number of an opset')
-    check_not_negative(rtol=options.rtol, atol=options.atol, seed=options.seed, accuracy=options.accuracy)
+    check_not_negative(rtol=options.rtol, atol=options.atol, accuracy=options.accuracy)
+    check_whole(seed=options.seed)
+    check_shapes({**options.shapes, **options.fixed})
     check_numerics(options.numerics, options.target)
     if options.bench and not options.providers:
         raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")
+    assumed = words(options.assumed)
+    providers = words(options.providers) if assumed else providers_of(options.providers)
+    options = replace(options, providers=providers, assumed=assumed, only=words(options.only), skip=words(options.skip))
     return _without_runs(options) if options.sites_only else options
 
 

@@ -13,9 +13,18 @@ StrPath = str | os.PathLike[str]
 """A path in any form that `pathlib.Path` takes."""
 
 
-def several(paths: StrPath | Iterable[StrPath]) -> tuple[Path, ...]:
-    """One path or many, as a tuple of paths: a `str` is one path."""
-    return (Path(paths),) if isinstance(paths, str | os.PathLike) else tuple(map(Path, paths))
+def path_of(given: object, what: str = "a model") -> Path:
+    """A file that a caller gives. what: for the message. Raises UsageError for an object in memory."""
+    if not isinstance(given, str | os.PathLike):
+        hint = "save it first, and give the path of the file"
+        raise UsageError(f"{what} is given as a path, and this is of type {type(given).__name__}", hint=hint)
+    return Path(given)
+
+
+def several(paths: StrPath | Iterable[StrPath], what: str = "a file") -> tuple[Path, ...]:
+    """One path or many, as a tuple of paths: a `str` is one path. what: for the message. Raises UsageError as `path_of`."""
+    given = paths if isinstance(paths, Iterable) and not isinstance(paths, str | bytes) else (paths,)
+    return tuple(path_of(path, what) for path in given)
 
 
 def beside(model: Path, what: str) -> Path:

@@ -25,7 +25,7 @@ from onnx_subgraph.model.simplify import NOTHING
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.options import Options, checked
-from onnx_subgraph.paths import StrPath
+from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.marked import Before, Marked, Marks, check_marks, replace_marked
@@ -71,7 +71,7 @@ def fuse(
     Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it, KernelError if the
     target is native and there is no library of kernels.
     """
-    model, output = Path(model), None if output is None else Path(output)
+    model, output = path_of(model), None if output is None else Path(output)
     with with_libraries(options.libraries, library.packs):
         return _fuse(model, output, library, options, progress, accepts)
 
@@ -83,6 +83,7 @@ def _fuse(
     clock = Clock(progress)
     reference = _reference(model, library, options, clock)
     own_kernels = _own_kernels() if options.target == "native" else None
+    rewriter = _rewriter(library, options, clock)
     original, made_constant = _loaded(model, reference, options, clock)
     before, opset_before = _operators(original), original.opset_imports.get("", 0)
     if options.fixed:
@@ -95,7 +96,6 @@ def _fuse(
     prepared = bool(options.fixed or options.marks or made_constant)
     notes: dict[int, str] = {}
     undone: dict[Place, Undone] = {}
-    rewriter = _rewriter(library, options, clock)
     for attempt in attempts(original, rewriter, options.opset, clock, notes):
         settled = settled_attempt(attempt, rewriter, reference, options, clock, None if prepared else opset_before, own_kernels)
         undone |= {one.rewrite.place: one for one in settled.undone}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from onnx_subgraph import (
@@ -16,12 +18,14 @@ from onnx_subgraph import (
     bench,
     explain,
     fuse,
+    inline,
     load_patterns,
     partition,
     verify,
 )
 
 MISSING = Path("no such file.onnx")
+CPU = "CPUExecutionProvider"
 
 
 def fused(**options: Any) -> object:
@@ -63,6 +67,29 @@ def timed(**options: Any) -> object:
         *((function, {"rtol": float("inf")}, "rtol is inf") for function in (fused, partitioned, verified)),
         *((function, {"accuracy": -0.1}, "accuracy is -0.1") for function in (fused, partitioned)),
         (timed, {"threads": -2}, "threads is -2"),
+        *(
+            (function, {"seed": 1.5}, "seed is 1.5\nhint: give a whole number")
+            for function in (fused, partitioned, verified, timed)
+        ),
+        *((function, {"rtol": "1e-3"}, "rtol is '1e-3'") for function in (fused, explained, partitioned, verified)),
+        *(
+            (
+                function,
+                {"shapes": {"x": shape}},
+                f"the shape of the input 'x' is {shape!r}\nhint: give whole numbers of 1 and more",
+            )
+            for function in (fused, explained, partitioned, verified, timed)
+            for shape in (("N", 8), (2.0, 8), (-2, 8), (0, 8), (True, 8), "2x8", 8)
+        ),
+        (fused, {"fixed": {"x": (0, 8)}}, "the shape of the input 'x' is (0, 8)"),
+        *((function, {"providers": ()}, "there is no execution provider to run on") for function in (fused, explained, verified)),
+        *(
+            (function, {"only": ("gelux",)}, "there is no pattern `gelux`\nhint: did you mean `gelu`?")
+            for function in (fused, explained)
+        ),
+        (fused, {"skip": "gelux"}, "there is no pattern `gelux`"),
+        (timed, {"sizes": {"threads": "x"}}, "threads is 'x'"),
+        (verified, {"inputs": {"x": 1}}, "a file of inputs is given as a path, and this is of type dict"),
         (timed, {"budget": -1.0}, "budget is -1.0"),
     ],
 )
@@ -70,3 +97,43 @@ def test_a_value_that_can_not_be_is_named(function: Callable[..., object], optio
     with pytest.raises(UsageError) as error:
         function(**options)
     assert str(error.value).startswith(says)
+
+
+@pytest.mark.parametrize("model", [onnx.ModelProto(), b"model", BytesIO()], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda model: fuse(model, None, load_patterns(), Options()),
+        lambda model: explain(model, load_patterns(), Options()),
+        lambda model: partition(model, None, PartitionOptions("onnxruntime")),
+        lambda model: verify(model, MISSING),
+        lambda model: verify(MISSING, model),
+        lambda model: inline(model, MISSING),
+        lambda model: bench([model], BenchOptions()),
+    ],
+)
+def test_a_model_in_memory_is_to_be_saved_first(function: Callable[[object], object], model: object) -> None:
+    with pytest.raises(UsageError) as error:
+        function(model)
+    name = type(model).__name__
+    said = f"a model is given as a path, and this is of type {name}\nhint: save it first, and give the path of the file"
+    assert str(error.value) == said
+
+
+def test_there_must_be_a_model_to_time() -> None:
+    with pytest.raises(UsageError, match="there is no model to time"):
+        bench([], BenchOptions())
+
+
+RELU = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y) { y = Relu(x) }'
+
+
+def test_one_path_one_provider_and_one_id_need_no_list(tmp_path: Path) -> None:
+    """A `str` is one word, not its letters, and a word that is given twice counts once."""
+    path = str(tmp_path / "relu.onnx")
+    onnx.save(onnx.parser.parse_model(RELU), path)
+    assert len(bench(path, BenchOptions(budget=0.01, memory=False)).timed) == 1
+    once, twice = (verify(path, path, providers=given) for given in (CPU, [CPU, CPU]))
+    assert once.verdict == "equivalent" and len(once.runs) == len(twice.runs)
+    result = fuse(path, None, load_patterns(), Options(providers=CPU, only="gelu", skip="bias-gelu"))  # type: ignore[arg-type]
+    assert result.providers == (CPU,) and result.verdict.verdict == "equivalent"

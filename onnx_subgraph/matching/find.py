@@ -15,6 +15,7 @@ from itertools import chain
 import onnx_ir as ir
 
 from onnx_subgraph.collection import uncollected
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.anchors import ABSENT, Count, Start, choose, needs
 from onnx_subgraph.matching.body.found import bodies_of
@@ -34,6 +35,7 @@ from onnx_subgraph.matching.whole import first_match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.local_functions import is_own
 from onnx_subgraph.model.nested import graph_of, within
+from onnx_subgraph.model.shapes import infer_shapes, is_inferred
 
 MOST_GIVEN_UP = 4
 """After this many abandoned roots in one graph, the search for the pattern in the graph ends."""
@@ -91,12 +93,16 @@ def find(
     parts: bool = True,
     wanted: Callable[[Pattern], bool] = lambda _: True,
 ) -> Found:
-    """All matches and near misses of `patterns` in `model`, whose shapes must be inferred (`infer_shapes`).
+    """All matches and near misses of `patterns` in `model`. Infers the types and shapes of its values if nobody did.
 
     thorough: also report near misses that the operators alone rule out. asked: the user asks about these patterns; also report
     places without the rarest operator of a pattern. parts: also look for matches inside a match of the same pattern. wanted:
-    whether to search for a pattern; only asked where the graph has the operators that the pattern needs.
+    whether to search for a pattern; only asked where the graph has the operators that the pattern needs. Raises UsageError for a
+    model that is not of onnx_ir.
     """
+    _check_type(model)
+    if not is_inferred(model):
+        infer_shapes(model)
     constants = constants or Constants(model)
     found: list[Found] = []
     with uncollected():
@@ -111,6 +117,12 @@ def find(
                 elif pattern.bodies:
                     found.append(Found(tuple(bodies_of(view, pattern))))
     return Found.together(found)
+
+
+def _check_type(model: object) -> None:
+    if not isinstance(model, ir.Model):
+        hint = "give one of onnx_ir, such as onnx_ir.load(path) or onnx_ir.from_proto(model)"
+        raise UsageError(f"the model to search is of type {type(model).__name__}, not of onnx_ir", hint=hint)
 
 
 def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:

@@ -61,6 +61,11 @@ def infer_shapes(model: ir.Model) -> None:
         _clean(model, constants)
 
 
+def is_inferred(model: ir.Model) -> bool:
+    """Whether `infer_shapes` was called for the model, or for the one that it is a copy of."""
+    return bool(model.meta.get(_INFERRED))
+
+
 def is_settled(model: ir.Model) -> bool:
     """Whether types and shapes of all values follow from those of the inputs, so that to infer them again tells nothing new.
 
@@ -100,7 +105,7 @@ def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> N
     The record has the file's names of dimensions. Afterwards the values' dimensions have names that the algebra of shapes accepts
     (`dimension_names`). An existing record is kept. After inference no records are added: a value without one is new.
     """
-    if model.meta.get(_INFERRED):
+    if is_inferred(model):
         return
     for value in undeclared:
         value.meta.setdefault(DECLARED, (None, None))
@@ -128,7 +133,7 @@ def restore_declared(model: ir.Model) -> None:
 
     Results of onnxruntime's operators keep their type, without a shape: tools that infer types by the standard alone stop there.
     """
-    if not model.meta.get(_INFERRED):
+    if not is_inferred(model):
         # Initializers get a type and shape from their tensors on loading; those are not declarations either.
         for value in values(model):
             if DECLARED in value.meta:

@@ -23,7 +23,7 @@ from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.partitioning import kept
-from onnx_subgraph.paths import StrPath
+from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.definitions import drop_unused
 from onnx_subgraph.rewriting.outline import Outline
@@ -48,7 +48,7 @@ def inline(model: StrPath, output: StrPath) -> InlineResult:
 
     Raises ModelError for a model that can't be read, inlined or written.
     """
-    model, output = Path(model), Path(output)
+    model, output = path_of(model), Path(output)
     loaded = load(model)
     before = sum(1 for _ in loaded.graph.all_nodes())
     if not loaded.functions:

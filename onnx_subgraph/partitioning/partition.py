@@ -31,8 +31,8 @@ from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.runners import Runner, runners_of
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
-from onnx_subgraph.paths import StrPath
-from onnx_subgraph.values import check_not_negative
+from onnx_subgraph.paths import StrPath, path_of
+from onnx_subgraph.values import check_not_negative, check_shapes, check_whole
 from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
 from onnx_subgraph.verification.libraries import with_libraries
@@ -92,8 +92,10 @@ def partition(
     accepts: called before a result is written; if it returns False, nothing is written.
     Raises ModelError for a model that can't be read or written, UsageError for a missing backend or a negative number.
     """
-    check_not_negative(rtol=options.rtol, atol=options.atol, seed=options.seed, accuracy=options.accuracy)
-    model, output = Path(model), None if output is None else Path(output)
+    check_not_negative(rtol=options.rtol, atol=options.atol, accuracy=options.accuracy)
+    check_whole(seed=options.seed)
+    check_shapes(options.shapes)
+    model, output = path_of(model), None if output is None else Path(output)
     with with_libraries(options.libraries):
         return _partition(model, output, options, Clock(progress), backend, accepts)
 

@@ -24,13 +24,13 @@ from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
-from onnx_subgraph.paths import StrPath
+from onnx_subgraph.paths import StrPath, path_of, several
 from onnx_subgraph.timing.difference import difference
 from onnx_subgraph.timing.memory import peak
 from onnx_subgraph.timing.profile import Profile, modules_of, node_times, profiled
 from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_runner, try_once
 from onnx_subgraph.timing.turns import LONG, Ratio, ratio, take_turns
-from onnx_subgraph.values import check_not_negative
+from onnx_subgraph.values import check_not_negative, check_shapes, check_whole
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
@@ -156,23 +156,28 @@ class _Run:
     modules: Mapping[str, str]
 
 
-def bench(models: Sequence[StrPath], options: BenchOptions, progress: Progress | None = None) -> Bench:
+def bench(models: StrPath | Sequence[StrPath], options: BenchOptions, progress: Progress | None = None) -> Bench:
     """Time the models in turn. The first one is the baseline.
 
-    Raises ModelError where the first one can't be read or run, UsageError for options that do not fit it, KernelError where the
-    runtime is "kernels" and the library of kernels is missing.
+    Raises ModelError where the first one can't be read or run, UsageError where there is none or options do not fit it,
+    KernelError where the runtime is "kernels" and the library of kernels is missing.
     """
+    if not (paths := several(models, "a model")):
+        raise UsageError("there is no model to time", hint="give the path of one")
     with with_libraries(options.libraries):
-        return _bench(models, options, progress or (lambda stage: None))
+        return _bench(paths, options, progress or (lambda stage: None))
 
 
-def _bench(models: Sequence[StrPath], options: BenchOptions, tell: Progress) -> Bench:
-    check_not_negative(threads=options.threads, budget=options.budget, seed=options.seed)
+def _bench(models: Sequence[Path], options: BenchOptions, tell: Progress) -> Bench:
+    check_not_negative(budget=options.budget)
+    check_whole(threads=options.threads, seed=options.seed)
+    check_whole(**options.sizes)
+    check_shapes(options.shapes)
     check_providers([options.provider])
     check_runtimes(options.runtimes)
     setting = Setting(options.provider, options.threads)
     tell("load")
-    entrants = [_Entrant(path, runtime) for path in map(Path, models) for runtime in _of(path, options.runtimes)]
+    entrants = [_Entrant(path, runtime) for path in models for runtime in _of(path, options.runtimes)]
     first = entrants[0]
     model = load(first.model)
     infer_shapes(model)
@@ -254,7 +259,7 @@ def _feeds(model: ir.Model, path: Path, runner: Runner, options: BenchOptions) -
     inputs = required_inputs(model)
     session = None if runner.session is None else guarded(runner.session, model, path, options.provider)
     if options.inputs is not None:
-        feeds = read_feeds(Path(options.inputs), model.graph.inputs)
+        feeds = read_feeds(path_of(options.inputs, "a file of inputs"), model.graph.inputs)
         if session is not None and (refused := session.refuses(feeds)) is not None:
             raise UsageError(f"{path} can't be run on the feeds given: {refused.message}", hint="give others with --inputs")
         return feeds, sizes_of(feeds, inputs)

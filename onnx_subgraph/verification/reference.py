@@ -25,7 +25,7 @@ from onnx_subgraph.model.local_functions import is_own
 from onnx_subgraph.model.overridable import make_constant
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
-from onnx_subgraph.paths import StrPath
+from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.fed import Fed
@@ -74,7 +74,11 @@ class Reference:
         self.path = path
         self.providers = tuple(providers)
         self._seed, self._rtol, self._atol = seed, rtol, atol
-        self._shapes, self._inputs, self._fixed = shapes or {}, None if inputs is None else Path(inputs), fixed or {}
+        self._shapes, self._inputs, self._fixed = (
+            shapes or {},
+            None if inputs is None else path_of(inputs, "a file of inputs"),
+            fixed or {},
+        )
         self._constant_initializers = constant_initializers
         self._fix_overflows, self._wide = fix_overflows, wide
         self._tell = progress or (lambda stage: None)

@@ -11,8 +11,8 @@ from onnx_subgraph import kernels
 from onnx_subgraph.errors import KernelError
 from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.model.files import load
-from onnx_subgraph.paths import StrPath
-from onnx_subgraph.values import check_not_negative
+from onnx_subgraph.paths import StrPath, path_of
+from onnx_subgraph.values import check_not_negative, check_shapes, check_whole, providers_of
 from onnx_subgraph.verification.both_ways import both_ways, numerics_of
 from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.observed import name_bodies
@@ -25,7 +25,7 @@ def verify(
     reference: StrPath,
     candidate: StrPath,
     *,
-    providers: Sequence[str] = (CPU,),
+    providers: str | Sequence[str] = (CPU,),
     seed: int = 0,
     rtol: float | None = None,
     atol: float | None = None,
@@ -48,12 +48,15 @@ def verify(
     constant_initializers: initializers of the reference that are also inputs count as constants; the candidate lacks these
     inputs.
     A candidate written for our library of kernels is also compared with the library loaded.
-    Raises UsageError for a negative number, for a provider or library that is missing, and for shapes or feeds that do not fit;
-    ModelError for an unreadable file.
+    Raises UsageError for a number or shape that can't be, for a provider or library that is missing, and for shapes or feeds that
+    do not fit; ModelError for an unreadable file.
     """
-    check_not_negative(rtol=rtol, atol=atol, seed=seed)
+    check_not_negative(rtol=rtol, atol=atol)
+    check_whole(seed=seed)
+    check_shapes({**(shapes or {}), **(fixed or {})})
+    providers, candidate = providers_of(providers), path_of(candidate)
     original = Reference(
-        Path(reference),
+        path_of(reference),
         providers=providers,
         seed=seed,
         rtol=rtol,
@@ -67,14 +70,14 @@ def verify(
         progress=progress,
     )
     home = None if weights is None else Path(weights)
-    model = load(Path(candidate), weights=home)
+    model = load(candidate, weights=home)
     name_bodies(model)
     library = _library(model) if CPU in providers and home is None else None
     with with_libraries(custom_op_libraries):
         if library is None:
-            found = original.verdict(Path(candidate), home)
+            found = original.verdict(candidate, home)
         else:
-            found = both_ways(original, model, library, numerics_of(model), Path(candidate))
+            found = both_ways(original, model, library, numerics_of(model), candidate)
         return original.with_untaken_bodies(found, model)
 
 
