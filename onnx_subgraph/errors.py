@@ -7,6 +7,8 @@ prints the line with a caret under the place. An error says what is wrong, where
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +64,16 @@ class OnnxSubgraphError(Exception):
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+@contextmanager
+def about(file: Path) -> Iterator[None]:
+    """Within the block, errors that a user can fix begin with the name of the file."""
+    try:
+        yield
+    except OnnxSubgraphError as error:
+        error.message = f"{file}: {error.message}"
+        raise
 
 
 class ModelError(OnnxSubgraphError):

@@ -15,6 +15,7 @@ from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.custom_ops import libraries
+from onnx_subgraph.errors import about
 from onnx_subgraph.language.library import Library, is_built_in
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
@@ -86,10 +87,11 @@ def _fuse(
     rewriter = _rewriter(library, options, clock)
     original, made_constant = _loaded(model, reference, options, clock)
     before, opset_before = _operators(original), original.opset_imports.get("", 0)
-    if options.fixed:
-        with clock.stage("specialize"):
-            specialize(original, options.fixed)
-    check_marks(original, options.marks)
+    with about(model):
+        if options.fixed:
+            with clock.stage("specialize"):
+                specialize(original, options.fixed)
+        check_marks(original, options.marks)
     as_it_was = Before.of(original) if options.marks else None
     _find_shapes(original, reference, options, clock)
     given_up, replaceable = gaps(original), overridable(original)

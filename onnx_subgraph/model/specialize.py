@@ -43,7 +43,8 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
     fixed_by: dict[str, str] = {}
     for name, shape in shapes.items():
         if name not in inputs:
-            raise UsageError(f"the model has no input {name!r}", hint=f"its inputs are {', '.join(inputs)}")
+            hint = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs: leave --shape out"
+            raise UsageError(f"the model has no input {name!r}", hint=hint)
         declared = inputs[name].shape
         if declared is not None and not _fits(declared, shape):
             raise UsageError(

@@ -118,7 +118,9 @@ def _value(graph: ir.Graph, values: dict[str, ir.Value], name: str) -> ir.Value:
     import difflib
 
     near = difflib.get_close_matches(name, values, 1)
-    raise UsageError(f"the model has no value {name!r}", hint=f"did you mean {near[0]!r}?" if near else None)
+    example = next((value.name for value in graph.outputs), name)
+    hint = f"did you mean {near[0]!r}?" if near else f"name an input, a result of a node or an output, such as {example!r}"
+    raise UsageError(f"the model has no value {name!r}", hint=hint)
 
 
 def _known(graph: ir.Graph) -> str:

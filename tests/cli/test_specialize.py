@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import pipeline
-from tests.cli.conftest import ROOT, Run, save
+from tests.cli.conftest import PLAIN, ROOT, Run, save
 
 BERT = ROOT / "sample_models" / "bert_torchscript.onnx"
 
@@ -66,6 +66,27 @@ def test_a_mistake_is_reported_and_nothing_is_written(
     result = run("specialize", plain, *arguments)
     assert result.code == 2 and said in result.err and "Traceback" not in result.err
     assert [path.name for path in plain.parent.iterdir()] == ["plain.onnx"] and plain.read_bytes() == before
+
+
+CONSTANT = '<ir_version: 8, opset_import: ["" : 17]> g () => (float[2] y) { y = Constant <value = float[2] {1, 2}> () }'
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (PLAIN, ["--shape", "z=3"], "the model has no input 'z'\nhint: its inputs are x\n"),
+        (PLAIN, ["--shape", "x=3"], "the input 'x' is declared [batch,8], which 3 does not fit\nhint: give 2 sizes"),
+        (CONSTANT, ["--shape", "x=3"], "the model has no input 'x'\nhint: it has no inputs: leave --shape out\n"),
+        (PLAIN, ["--from", "none", "--to", "y"], "the model has no value 'none'\nhint: name an input, a result of a node"),
+        (PLAIN, ["--scope", "none"], "no module of the model fits 'none'\nhint: "),
+    ],
+)
+def test_a_mistake_is_reported_with_the_model_and_a_next_step(
+    run: Run, tmp_path: Path, text: str, words: list[str], said: str
+) -> None:
+    model = save(text, tmp_path / "model.onnx")
+    result = run("specialize", model, *words)
+    assert result.code == 2 and result.err.startswith(f"Error: {model}: {said}")
 
 
 def test_modules_and_what_lies_between_values_become_operators(run: Run, tmp_path: Path) -> None:
