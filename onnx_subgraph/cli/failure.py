@@ -14,6 +14,7 @@ from onnx_subgraph.errors import OnnxSubgraphError
 
 DEBUG = "ONNX_SUBGRAPH_DEBUG"
 """The environment variable that shows tracebacks."""
+_SMALLER = "give smaller sizes with --shape, or run it on a machine with more memory"
 
 
 def describe(error: BaseException) -> str:
@@ -31,7 +32,7 @@ def _message(error: BaseException) -> str:
         case OSError(strerror=str(reason)):
             return f"{error.filename}: {reason}" if error.filename is not None else reason
         case MemoryError():
-            return "this machine has not enough memory for the model"
+            return f"this machine has not enough memory for the model and its inputs\nhint: {_SMALLER}"
         case _:
             summary = f"{type(error).__name__}: {error}".splitlines()[0]
             return f"{summary}\nThis is a bug in onnx-subgraph. Please report it with what {DEBUG}=1 adds to this message."

@@ -34,6 +34,7 @@ from onnx_subgraph.values import check_not_negative, check_shapes, check_whole
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
+from onnx_subgraph.verification.given_shapes import check_given_shapes
 from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, trials
@@ -260,6 +261,7 @@ def _feeds(model: ir.Model, path: Path, runner: Runner, options: BenchOptions) -
     session = None if runner.session is None else guarded(runner.session, model, path, options.provider)
     if options.inputs is not None:
         feeds = read_feeds(path_of(options.inputs, "a file of inputs"), model.graph.inputs)
+        check_given_shapes(inputs, options.shapes, feeds)
         if session is not None and (refused := session.refuses(feeds)) is not None:
             raise UsageError(f"{path} can't be run on the feeds given: {refused.message}", hint="give others with --inputs")
         return feeds, sizes_of(feeds, inputs)
@@ -269,6 +271,7 @@ def _feeds(model: ir.Model, path: Path, runner: Runner, options: BenchOptions) -
     if unknown := [name for name in options.sizes if name not in known]:
         hint = f"it has {', '.join(known)}" if known else "all its inputs have fixed shapes"
         raise UsageError(f"--dim names {unknown[0]}, which is no dimension of the model's inputs", hint=hint)
+    check_given_shapes(inputs, options.shapes)
     chosen = {**fixed_by(inputs, options.shapes), **options.sizes}
     refusals = Refusals(model, frozenset(chosen))
 

@@ -30,6 +30,7 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
+from onnx_subgraph.verification.given_shapes import check_given_shapes
 from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
 from onnx_subgraph.verification.memory import open_file, too_large
@@ -281,6 +282,7 @@ class Reference:
         self._tell(f"reference on {provider}")
         drawing = Drawing(self.path, model, provider, self._rtol, self._atol, self._fix_overflows, wide=self._wide)
         given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
+        check_given_shapes(model.graph.inputs, self._shapes, given)
         cases = drawing.cases(self._seed, self._shapes, given)
         if not isinstance(cases, Failure):
             self._remarks |= dict.fromkeys(drawing.remarks)

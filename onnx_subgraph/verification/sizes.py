@@ -207,9 +207,8 @@ def fixed_by(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]) 
     for name, shape in shapes.items():
         value = by_name.get(name)
         if value is None:
-            raise UsageError(
-                f"--shape names {name}, which is no input of the model", hint=f"inputs: {', '.join(map(str, by_name))}"
-            )
+            hint = f"inputs: {', '.join(map(str, by_name))}" if by_name else "it has no inputs: leave --shape out"
+            raise UsageError(f"--shape names {name}, which is no input of the model", hint=hint)
         if value.shape is None:
             continue
         if len(shape) != len(value.shape):

@@ -223,6 +223,12 @@ BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "shape of no input": (lambda d: ["--shape", "z=2x8"], "--shape names z, which is no input of the model"),
     "shape that differs": (lambda d: ["--shape", "x=2x9"], "--shape gives dimension 1 of x the size 9"),
     "shape of another rank": (lambda d: ["--shape", "x=2x8x1"], "--shape gives x 3 dimensions"),
+    "shape unlike the inputs": (
+        lambda d: ["--shape", "x=1x8", "--inputs", feeds(d / "f.npz", x=X)],
+        f"--shape gives x 1x8, and --inputs gives it {'x'.join(map(str, X.shape))}\nhint: leave one of the two out",
+    ),
+    "shape of no input, with inputs": (lambda d: ["--shape", "z=2x8", "--inputs", feeds(d / "f.npz", x=X)], "--shape names z"),
+    "shape larger than memory": (lambda d: ["--shape", "x=1000000000000x8"], "--shape gives x 32,000 GB, and this machine has"),
     "shape without elements": (lambda d: ["--shape", "x=0x8"], "nothing can be compared on it"),
     "lower opset": (lambda d: ["--opset", "16"], "can't be lowered to 16"),
     "opset of the future": (lambda d: ["--opset", "999"], "onnx knows no opset 999"),
@@ -243,6 +249,17 @@ def test_a_bad_option_is_one_message(
     assert words in result.err
     assert result.err.count("Error: ") == 1
     assert "bug" not in result.err and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("command", [["verify"], ["bench", "--budget", "0.1"]])
+def test_shapes_of_a_comparison_must_be_those_of_its_inputs(run: Run, tmp_path: Path, gelu: Path, command: list[str]) -> None:
+    """They were ignored beside --inputs."""
+    given = feeds(tmp_path / "f.npz", x=X)
+    result = run(*command, gelu, gelu, "--inputs", given, "--shape", "x=1x8")
+    assert result.code == 2 and "--shape gives x 1x8, and --inputs gives it" in result.err
+    assert run(*command, gelu, gelu, "--inputs", given, "--shape", "x=" + "x".join(map(str, X.shape))).code == 0
+    result = run(*command, gelu, gelu, "--shape", "x=1000000000000x8")
+    assert result.code == 2 and "GB of memory\nhint: give smaller sizes" in result.err
 
 
 def test_explain_of_an_unknown_node_names_the_nearest(run: Run, tmp_path: Path) -> None:

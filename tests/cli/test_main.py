@@ -139,17 +139,23 @@ def test_the_traceback_of_a_bug_can_be_shown(run: Run, monkeypatch: pytest.Monke
     assert "Traceback" in run("list-patterns").err
 
 
+SMALLER = "give smaller sizes with --shape, or run it on a machine with more memory"
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
         (PermissionError(13, "Permission denied", "out.onnx"), "Error: out.onnx: Permission denied\n"),
         (OSError(28, "No space left on device"), "Error: No space left on device\n"),
-        (MemoryError(), "Error: this machine has not enough memory for the model\n"),
+        (
+            MemoryError(),
+            f"Error: this machine has not enough memory for the model and its inputs\nhint: {SMALLER}\n",
+        ),
         (KeyboardInterrupt(), "Interrupted: nothing more was written.\n"),
     ],
     ids=["permission", "disk full", "memory", "interrupt"],
 )
-def test_an_error_of_the_operating_system_is_one_line(
+def test_an_error_of_the_operating_system_has_no_traceback(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, words: str
 ) -> None:
     fail_with(monkeypatch, error)
