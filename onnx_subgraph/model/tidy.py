@@ -13,13 +13,23 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.nested import bodies, graph_of, operands
+from onnx_subgraph.model.protobuf import tensors
 
 _LONG_NAME = "ai.onnx"
+_PLACE = ("location", "offset", "length", "checksum", "basepath")
+"""The keys of external data that the standard has."""
 
 
 def tidy_protobuf(proto: onnx.ModelProto) -> None:
-    """Use the short name of the default domain in imports (onnx-ir does so for nodes), and drop overridden constants."""
+    """Use the short name of the default domain in imports (onnx-ir does so for nodes), and drop overridden constants.
+
+    Also drop keys of external data that onnx does not know: it ignores them, with a warning for each tensor.
+    """
     _drop_overruled_constants(proto.graph)
+    for tensor in tensors(proto):
+        for index in reversed(range(len(tensor.external_data))):
+            if tensor.external_data[index].key not in _PLACE:
+                del tensor.external_data[index]
     for owner in (proto, *proto.functions):
         names = {opset.domain for opset in owner.opset_import}
         kept = [opset for opset in owner.opset_import if not (opset.domain == _LONG_NAME and "" in names)]

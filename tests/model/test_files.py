@@ -345,6 +345,17 @@ def test_external_data_is_shared_when_saved_beside_it(tmp_path: Path) -> None:
     assert onnx.load(tmp_path / "out.onnx") == onnx.load(source)
 
 
+def test_unknown_keys_of_external_data_are_ignored_without_a_warning(tmp_path: Path) -> None:
+    """onnx warns of them with a path into its own package, for each tensor. A warning fails this test."""
+
+    def mark(proto: onnx.ModelProto) -> None:
+        proto.graph.initializer[0].external_data.add(key="made_by", value="an exporter")
+
+    path = edited(with_data(tmp_path), mark)
+    (value,) = load(path).graph.initializers.values()
+    assert value.const_value is not None and value.const_value.numpy().size
+
+
 def test_external_data_is_copied_into_another_folder(tmp_path: Path) -> None:
     source = with_data(tmp_path / "in")
     (tmp_path / "out").mkdir()
