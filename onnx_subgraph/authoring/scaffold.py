@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from onnx_subgraph.errors import UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """A name such as my-pack: words of small letters and digits, with `-` between them."""
+TAKEN = {"onnx_subgraph", *keyword.kwlist, *sys.stdlib_module_names}
+"""Names that a package can't have: its import would fail, or give something else."""
 
 PROJECT = """\
 [build-system]
@@ -63,14 +67,22 @@ FILES = {
 def write_pack(folder: Path, name: str) -> tuple[Path, ...]:
     """Write a pack of that name; the files. `folder` appears whole or not at all, and must not be there, or be empty.
 
-    Raises UsageError for a name that is none, and a folder that has something in it; OSError where it can't be written.
+    Raises UsageError for a name that can't be, for a folder that has something in it, and for one in a folder that is not there;
+    OSError where it can't be written.
     """
     if not NAME.fullmatch(name):
         hint = "use small letters, digits and -, as in my-pack; --name gives another name than the folder's"
         raise UsageError(f"{name!r} can't be the name of a pack", hint=hint)
+    package = name.replace("-", "_")
+    if package in TAKEN:
+        raise UsageError(
+            f"{package} has a meaning in Python, so the pack can't be imported", hint="give another name with --name"
+        )
+    if not (parent := folder.absolute().parent).is_dir():
+        raise UsageError(f"{folder} can't be written: there is no folder {parent}", hint="make it first, or name another folder")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is there already, and is not overwritten", hint="name a new folder")
-    words = {"name": name, "package": name.replace("-", "_")}
+    words = {"name": name, "package": package}
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
     try:
         files = {Path(path.format(**words)): content.format(**words) for path, content in FILES.items()}

@@ -54,6 +54,15 @@ def test_an_invalid_name_is_an_error(run: Run, tmp_path: Path, name: str) -> Non
     assert done.code == 2 and "can't be the name of a pack" in done.err and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["onnx-subgraph", "json", "class", "import"])
+def test_a_name_that_python_gives_another_meaning_is_an_error(run: Run, tmp_path: Path, name: str) -> None:
+    """The pack could be written and installed, but not imported, so no command would find its patterns."""
+    done = run("init", tmp_path / name)
+    assert done.code == 2 and "has a meaning in Python" in done.err and "hint: give another name with --name" in done.err
+    assert not list(tmp_path.iterdir())
+    assert run("init", tmp_path / name, "--name", "my-pack").code == 0, "the folder may have any name"
+
+
 def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
     (tmp_path / "my-pack").mkdir()
     assert run("init", tmp_path / "my-pack").code == 0, "an empty folder is as good as none"
@@ -65,7 +74,9 @@ def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     done = run("init", tmp_path / "missing" / "my-pack")
-    assert done.code == 2 and "can't be written" in done.err
+    assert done.code == 2
+    wanted = f"can't be written: there is no folder {tmp_path / 'missing'}\nhint: make it first, or name another folder"
+    assert wanted in done.err and not list(tmp_path.iterdir())
 
 
 def test_watching_proves_changes_and_waits_until_mistakes_are_corrected(
