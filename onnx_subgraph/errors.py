@@ -66,16 +66,6 @@ class OnnxSubgraphError(Exception):
         return "\n".join(lines)
 
 
-@contextmanager
-def about(file: Path) -> Iterator[None]:
-    """Within the block, errors that a user can fix begin with the name of the file."""
-    try:
-        yield
-    except OnnxSubgraphError as error:
-        error.message = f"{file}: {error.message}"
-        raise
-
-
 class ModelError(OnnxSubgraphError):
     """A model that can't be read or written, or is not well-formed."""
 
@@ -110,3 +100,13 @@ class KernelError(OnnxSubgraphError):
 
 class OnnxSubgraphWarning(UserWarning):
     """A failure after which the unmodified model, or region, is used."""
+
+
+@contextmanager
+def about(file: Path) -> Iterator[None]:
+    """Within the block, the message of a UsageError begins with the name of the file."""
+    try:
+        yield
+    except UsageError as error:
+        error.message = f"{file}: {error.message}"
+        raise
