@@ -77,8 +77,8 @@ def distance(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
 
 
 def planted(output: np.ndarray) -> np.ndarray:
-    """The output with an obvious error: its first finite element is changed."""
+    """The output with an obvious error: its first finite element is changed, of integers the lowest bit."""
     flat = output.reshape(-1).copy()
     at = int(np.argmax(np.isfinite(flat.astype(np.float64))))
-    flat[at] = not flat[at] if flat.dtype == np.bool_ else flat[at] + 1 + abs(flat[at])
+    flat[at] = flat[at] ^ np.ones((), flat.dtype) if flat.dtype.kind in "biu" else flat[at] + 1 + abs(flat[at])
     return flat.reshape(output.shape)

@@ -280,14 +280,14 @@ class _Proof:
         constants = Constants(model)
         try:
             found = find(model, [self.pattern], constants=constants)
-            before = len(live(model.graph))
+            before = frozenset(live(model.graph))
             loadability = loadability_of((PROVIDER,))
             rewrites, skips = apply(model, found.matches, target=target, loadability=loadability, constants=constants)
         except Exception as error:  # a bug of this tool; the proof must report it
             self.failures.append(f"fusing raises {type(error).__name__}: {error} ({place}, {target})")
             return None
         self.failures += [f"fusing raises {skip.bug.error} ({place}, {target})" for skip in skips if skip.bug is not None]
-        left = sum(node.op_type != "Constant" for node in live(model.graph)) - sum(r.added for r in rewrites) if before else 0
+        left = sum(node in before and node.op_type != "Constant" for node in live(model.graph))
         return _Fused(model, found.matches, rewrites, skips, left)
 
 

@@ -28,6 +28,14 @@ def test_a_planted_error_is_found(dtype: type) -> None:
     assert (fused == exact.astype(dtype)).all(), "the output itself stays"
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
+def test_a_planted_error_is_found_in_saturated_integers(dtype: type) -> None:
+    """An increment wraps: 255 + 1 + 255 is 255 again in uint8, and numpy warns."""
+    for extreme in (np.iinfo(dtype).max, np.iinfo(dtype).min):
+        fused = np.full(3, extreme, dtype)
+        assert distance(planted(fused), fused, fused) is not None
+
+
 def test_a_float64_may_lose_what_a_float32_attribute_loses_and_nothing_more() -> None:
     off = EXACT * (1 + 2.0**-25)
     assert distance(off, EXACT, EXACT) is not None

@@ -60,6 +60,12 @@ def test_a_replacement_with_a_wrong_default_fails() -> None:
     assert "a fused instance differs" in failures(written("y = x * Sigmoid(1.7 * x)", "y = com.microsoft.QuickGelu(x)", X))
 
 
+def test_a_replacement_may_write_a_term_twice() -> None:
+    """Equal nodes of a replacement are merged. None of the original ones is left then."""
+    pattern = written("y = 2 * Relu(x) ** 2 + 2 * Relu(x)", "y = Relu(x) * (2 * Relu(x) + 2)", X)
+    assert not failures(pattern)
+
+
 def test_a_missing_condition_is_found() -> None:
     """No sentence requires that all axes except the batch are reduced, or that the scale is for the last of them."""
     pattern = written(
