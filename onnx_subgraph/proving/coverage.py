@@ -98,7 +98,7 @@ class Coverage:
         """Target, or lowering of a target → why no model covers it, if the pattern is not at fault."""
         if not any(self.targets.values()):
             return {}
-        excused = {t: next(iter(self._left[t]), _NOTHING_RUNS).reason for t in self._missing() if self._is_excused(t)}
+        excused = {t: self._reason(t) for t in self._missing() if self._is_excused(t)}
         lowerings = {f"{t}, as in {file}": left.reason for t, file, left in self._missing_lowerings() if left.unloadable}
         models = {f"{t}, the model to fuse ({why})": reason for (t, why), reason in self._refused.items() if t not in excused}
         return excused | lowerings | models
@@ -107,9 +107,17 @@ class Coverage:
         return (target for target, count in self.targets.items() if not count)
 
     def _is_excused(self, target: str) -> bool:
-        """Whether the target need not be proved: nothing here loads it, or the pattern has no replacement written for it."""
+        """Whether the target need not be proved: nothing here loads it, or the pattern has no replacement written for it.
+
+        A model that needs a later opset was tried again there.
+        """
         left = self._left[target]
-        return target not in self.pattern.replace or (bool(left) and all(one.unloadable for one in left))
+        tried = any(one.unloadable for one in left) and all(one.unloadable or one.opset is not None for one in left)
+        return tried or target not in self.pattern.replace
+
+    def _reason(self, target: str) -> str:
+        """Why an excused target has no model: what nothing here loads, before what another opset changes."""
+        return min(self._left[target], key=lambda one: not one.unloadable, default=_NOTHING_RUNS).reason
 
     def _missing_lowerings(self) -> Iterator[tuple[str, str, _Left]]:
         """Target, file and reason of each user's lowering that no model used."""

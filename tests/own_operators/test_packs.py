@@ -11,10 +11,18 @@ import pytest
 from onnx_subgraph import Options, PatternError, UsageError, fuse, load_patterns
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.language.pack import Pack
+from onnx_subgraph.proving import prove
 from tests.own_operators.conftest import CONV_BN, Run, save
 from tests.own_operators.test_regions import FORMULA, mine
 
 NAME = "my_ops_of_a_test"
+GATED = """
+id: mine
+summary: a gate
+match: y = Tanh(x) * Sigmoid(g)
+replace: {onnxruntime: "y = com.mylib.GatedTanh(x, g)"}
+example: {x: "float32[2, 8]", g: "float32[2, 8]"}
+"""
 
 
 @pytest.fixture
@@ -147,3 +155,11 @@ def test_a_pack_of_a_missing_package_is_named(run: Run, tmp_path: Path, monkeypa
 def test_an_unknown_name_is_an_error(run: Run, model: Path) -> None:
     told = run("fuse", model, "--patterns", "no-such-pack")
     assert told.code == 2 and "no-such-pack" in told.err
+
+
+def test_a_replacement_whose_library_is_missing_is_not_proved_here_whatever_opset_its_pack_asks_for(tmp_path: Path) -> None:
+    """Models below that opset are tried again at it, and no operator is loaded there either."""
+    library = mine(tmp_path, GATED, 'opsets: {"": 17, com.mylib: 1}\nshapes: {GatedTanh: Mul}')
+    proof = prove(library.get("mine"))
+    assert not proof.failures
+    assert "does not know com.mylib.GatedTanh" in proof.unproved["onnxruntime"]
