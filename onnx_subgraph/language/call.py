@@ -19,6 +19,7 @@ from onnx_subgraph.language.term import (
     Term,
     walk,
 )
+from onnx_subgraph.language.vocabulary import DTYPES
 from onnx_subgraph.operators import AttributeSpec, Schema
 
 
@@ -83,11 +84,12 @@ def _check_keywords(call: Apply, operator: Operator, schemas: tuple[Schema, ...]
             raise PatternError(message, span=term.span or call.span, hint="it is already given by position")
         if specs and not positions:
             for literal in (t for t in _values(term) if isinstance(t, Literal)):
-                if not any(_fits(spec, literal.value) for spec in specs):
+                if not _fits(specs[0], literal.value):
                     message = f"the attribute `{name}` of `{operator}` is of type {specs[0].type}"
-                    raise PatternError(
-                        message, span=literal.span or call.span, hint=f"write {_EXAMPLES.get(specs[0].type, 'a name')}"
-                    )
+                    wanted = _EXAMPLES.get(specs[0].type, "a name")
+                    if literal.value in DTYPES and specs[0].type == "INT":
+                        wanted = f"`{name}={literal.value}`, without quotes"
+                    raise PatternError(message, span=literal.span or call.span, hint=f"write {wanted}")
     if not call.rest:
         _check_required(call, operator, schemas)
 

@@ -17,6 +17,7 @@ from onnx_subgraph.language.call import calls, check_assignment
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.grow import sentences
 from onnx_subgraph.language.names import free_values
+from onnx_subgraph.language.operands import check_operands
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.own_operator import check_attributes
 from onnx_subgraph.language.pattern import Pattern
@@ -53,6 +54,7 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
     domains: domains of the loaded packs; their operators are not checked, because their schemas are unknown.
     """
     _check_size(pattern)
+    check_operands(pattern.match, pattern.results)
     for assignment in pattern.match:
         check_assignment(assignment, domains, matching=True)
     for sentence in () if pattern.grow is None else sentences(pattern.grow):

@@ -41,6 +41,9 @@ def read_example(name: str, data: Data) -> Example:
         return Example(_dtype(first), (len(value),), value=value)
     if not isinstance(data, Scalar):
         raise PatternError(f"the example of `{name}` is not a shape", span=data.span, hint=USAGE)
+    if not data.text and not data.style:
+        hint = f'{USAGE}; in braces, quote names that share an example, `"g, h": …`'
+        raise PatternError(f"the example of `{name}` is empty", span=data.span, hint=hint)
     tensor = _TENSOR.fullmatch(data.text)
     if tensor is None:
         scalar = read_scalar(data)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.example import each_example
+from onnx_subgraph.language.example import USAGE, each_example
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.pattern import Pattern
@@ -224,7 +224,8 @@ def _check_example(pattern: Pattern, fields: Fields, names: Bound) -> None:
     known = {*values, *statics, *names.axes}
     example = fields.get("example")
     for name, given in pattern.example.items():
-        key = each_example(example).key(name) if isinstance(example, Fields) else None
+        entries = each_example(example) if isinstance(example, Fields) else None
+        key, data = (None, None) if entries is None else (entries.key(name), entries.get(name))
         span = None if key is None else key.span
         if name not in known:
             raise PatternError(f"`{name}` is not a free value of `match`", span=span, hint=spelling.hint(name, known))
@@ -232,6 +233,9 @@ def _check_example(pattern: Pattern, fields: Fields, names: Bound) -> None:
             raise PatternError(
                 f"`{name}` is an attribute or an axis, not a tensor", span=span, hint=f"give its value: `{name}: 2`"
             )
+        if name in values and given.value is not None and given.dtype == "string":
+            place = span if data is None else data.span
+            raise PatternError(f"the example of `{name}` is text, and `{name}` is a tensor", span=place, hint=USAGE)
     for name in (*values, *statics):
         if name not in pattern.example:
             written = f"{name}: 1" if name in statics else f'{name}: "float32[2, 8]"'

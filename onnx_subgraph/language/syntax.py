@@ -16,6 +16,7 @@ from onnx_subgraph.language import spelling
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.formula import Formula, Formulas, written_out
 from onnx_subgraph.language.grammar import Code, parse_block, walk_tree
+from onnx_subgraph.language.operands import typed
 from onnx_subgraph.language.optional import USAGE, Place, check_optional
 from onnx_subgraph.language.recipe import recipe_mistake
 from onnx_subgraph.language.sentence import sentence_in
@@ -375,7 +376,7 @@ class _Reader:
             if keyword.arg is not None:
                 if keyword.arg in found:  # Python's parser accepts this, only its compiler does not
                     raise self.error(keyword, f"`{keyword.arg}` is given twice", "give each keyword once")
-                found[keyword.arg] = self.term(keyword.value)
+                found[keyword.arg] = typed(self.term(keyword.value))
                 continue
             if rest is not None:
                 raise self.error(keyword.value, "`**` is given twice", "one `**rest` captures all remaining attributes")

@@ -19,11 +19,25 @@ FACTS = (
     *("is_doubled", "is_paired", "is_binary", "is_dequantized", "lower_bound", "magnitude", "value"),
 )
 """The facts of a value, as in `x.rank`."""
-DTYPES = (
-    *("float16", "bfloat16", "float32", "float64", "bool", "string"),
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)),
-)
-"""The element types, used by name: `x.dtype in [float32, float16]`."""
+DTYPES = {
+    "float16": 10,
+    "bfloat16": 16,
+    "float32": 1,
+    "float64": 11,
+    "bool": 9,
+    "string": 8,
+    "int4": 22,
+    "int8": 3,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "uint4": 21,
+    "uint8": 2,
+    "uint16": 4,
+    "uint32": 12,
+    "uint64": 13,
+}
+"""Name of an element type → its number in an attribute. Used by name: `x.dtype in [float32, float16]`, `Cast(x, to=float16)`."""
 CONSTANTS = {"pi": math.pi, "inf": math.inf}
 RELATIVE_TOLERANCE = 2e-5
 """Relative tolerance for equal floats, as for constants in a term: an epsilon stored as float32 differs slightly from 1e-5."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import prod
 
 from onnx_subgraph import operators
-from onnx_subgraph.errors import Span
+from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.expression import Expression
@@ -209,7 +209,10 @@ class _Normaliser:
         others = _merged(others) if product else others
         numbers = [(number, power) for item, power in others if (number := number_of(item)) is not None]
         kept = [(self.normal(item), power) for item, power in others if number_of(item) is None]
-        constant = prod((n**p for n, p in numbers), start=1.0) if product else sum((n * p for n, p in numbers), start=0.0)
+        try:
+            constant = prod((n**p for n, p in numbers), start=1.0) if product else sum((n * p for n, p in numbers), start=0.0)
+        except OverflowError:
+            raise PatternError("the constants multiply to infinity", span=span, hint="write smaller numbers") from None
         name, optional = (None, None) if scalar is None else (scalar.name, scalar if scalar.optional else None)
         chain = Chain(product, constant, tuple(kept), name, span, optional)
         return kept[0][0] if scalar is None and is_empty(chain) else chain

@@ -25,6 +25,8 @@ from onnx_subgraph.language.term import (
     Term,
     Variable,
 )
+from onnx_subgraph.language.vocabulary import DTYPES
+from onnx_subgraph.model.element_types import named
 
 names = st.sampled_from(["x", "y", "scale", "bias_1", "_", "é"])
 optionals = st.builds(Variable, st.sampled_from(["b", "scale", "é"]), st.none(), st.just(True))
@@ -179,3 +181,14 @@ def test_repeat_may_name_new_axes() -> None:
     term = parse_term('repeat(k, "b g t d -> b (g r) t d", r=4)')
     assert isinstance(term, Rearrange)
     assert term.sizes == (("r", Literal(4)),)
+
+
+def test_the_name_of_an_element_type_is_its_number_in_an_attribute() -> None:
+    """`to=float16` is not a captured name. The numbers are those of ONNX."""
+    term = parse_term("Cast(x, to=float16 | int8)")
+    assert term == parse_term("Cast(x, to=10 | 3)") and str(term) == "Cast(x, to=float16 | int8)"
+    assert {name: named(name).value for name in DTYPES} == DTYPES
+
+
+def test_the_name_of_an_element_type_may_name_a_value() -> None:
+    assert parse_term("Relu(bool)") == Apply((Operator("Relu"),), (Variable("bool"),))

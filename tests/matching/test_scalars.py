@@ -6,7 +6,9 @@ from itertools import cycle
 
 import pytest
 
+from onnx_subgraph.errors import PatternError
 from onnx_subgraph.facts import Facts, Number
+from onnx_subgraph.matching.normalise import normalise
 from onnx_subgraph.model.constants import Constants
 from tests.matching.graphs import found, matches, model, pattern
 
@@ -131,3 +133,9 @@ def test_the_magnitude_of_a_constant_is_its_largest_absolute_value() -> None:
     found = {name: Facts(constants, values[name]).magnitude for name in ("k", "i", "e", "s", "x")}
     assert found == {"k": 3.0, "i": 128.0, "e": 0.0, "s": None, "x": None}
     assert Number(-2.0, "float32", ()).magnitude == 2.0
+
+
+def test_constants_that_multiply_to_infinity_are_refused_with_their_place() -> None:
+    with pytest.raises(PatternError, match="the constants multiply to infinity") as raised:
+        normalise(pattern("y = Tanh((1e200 * x) ** 2)", "y = Abs(x)", example='{x: "float32[2]"}'))
+    assert raised.value.span is not None
