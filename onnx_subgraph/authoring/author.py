@@ -56,8 +56,12 @@ def new_pattern(
 ) -> Authored:
     """The pattern of the places that are chosen, proved; `file` is where it will stand, and is not written here.
 
-    Raises UsageError where nothing can be chosen so, PatternError for an id that is none, ModelError for an unreadable model.
+    Raises UsageError where nothing can be chosen so or the id is taken, PatternError for an id that is none, ModelError for an
+    unreadable model.
     """
+    taken = next((pattern.file for pattern in library.patterns if pattern.id == identity), None)
+    if taken is not None:
+        raise UsageError(f"the id {identity!r} is taken by {taken}", hint="give another --id, and name the file after it")
     clock = Clock(progress)
     with clock.stage("mine"):
         places, others = occurrences(models, chosen, library, progress)

@@ -12,14 +12,17 @@ from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.library import Library
+from onnx_subgraph.matching.origin import label
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.mining.cluster import Kinds
 from onnx_subgraph.mining.mine import Occurrence, mine
+from onnx_subgraph.mining.obstacle import obstacle
 from onnx_subgraph.mining.place import Place
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.nested import reads
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.marks import modules
 
 
@@ -38,6 +41,8 @@ class Chosen:
     module: str = ""
 
 
+_MOST_NAMED = 3
+"""Nodes that an error names, with the reason for each."""
 Group = tuple[Occurrence, ...]
 """Places of one unit, their atoms aligned."""
 
@@ -63,10 +68,10 @@ def occurrences(
     if chosen.module:
         groups = [region.nodes for region in modules(model.graph, chosen.module).values()]
     elif chosen.nodes:
-        groups = [tuple(_node(view, name) for name in chosen.nodes)]
+        groups = [tuple(_node(path, view, name) for name in chosen.nodes)]
     else:
-        groups = [_between(view, _node(view, chosen.first), _node(view, chosen.last))]
-    found = [_occurrence(path, view, nodes) for nodes in groups]
+        groups = [_between(view, _node(path, view, chosen.first), _node(path, view, chosen.last))]
+    found = [_occurrence(path, view, nodes, whole=not chosen.module) for nodes in groups]
     kinds = Kinds()
     clusters = [kinds.of(0, one.atoms, range(len(one.atoms))) for one in found]
     of_kind: dict[int, list[Occurrence]] = {}
@@ -77,21 +82,52 @@ def occurrences(
     return first, tuple(others)
 
 
-def _occurrence(path: Path, view: View, nodes: Sequence[ir.Node]) -> Occurrence:
+def _occurrence(path: Path, view: View, nodes: Sequence[ir.Node], *, whole: bool) -> Occurrence:
+    """The place of these nodes. whole: whether each of them must be a part of the formula.
+
+    Raises UsageError where one is not that must, or where none is.
+    """
     wanted = frozenset(nodes)
     is_wanted: Callable[[ir.Node], bool] = wanted.__contains__
     place = Place(0, str(path), view, is_wanted, whole=True)
     if not place.atoms:
         raise UsageError("no formula can be written of these nodes", hint="choose nodes that compute floating-point values")
+    out = _left_out(place, wanted) if whole else []
+    if out:
+        reasons = [f"{label(node)} ({operator_of(node)}): {_obstacle(view, node)}" for node in out[:_MOST_NAMED]]
+        more = f"; and {len(out) - _MOST_NAMED} more" if len(out) > _MOST_NAMED else ""
+        hint = "choose nodes without them, or write these nodes into a pattern by hand"
+        raise UsageError(f"not all of these nodes can be written as a formula: {'; '.join(reasons)}{more}", hint=hint)
     return Occurrence(path, tuple(place.atoms), place)
 
 
-def _node(view: View, name: str) -> ir.Node:
+def _left_out(place: Place, wanted: frozenset[ir.Node]) -> list[ir.Node]:
+    """The wanted nodes that the formula does not say: it reads their results as inputs, or nothing that it says needs them.
+
+    It does say sizes that are computed for a node in it, constants, and what changes nothing.
+    """
+    view, said = place.view, {node for atom in place.atoms for node in atom.nodes}
+    inputs = {operand.value for atom in place.atoms for operand in atom.operands if not operand.constant}
+    out = []
+    for node in (n for n in reversed(view.nodes) if n in wanted and n not in said):
+        results = [value for value in node.outputs if value.name]
+        if inputs.isdisjoint(results) and any(usage.node in said for value in results for usage in value.uses()):
+            said.add(node)
+        elif not (place.is_transparent(node) or all(map(view.constants.is_constant, results))):
+            out.append(node)
+    return out[::-1]
+
+
+def _obstacle(view: View, node: ir.Node) -> str:
+    return obstacle(view, node) or "an attribute or a size of it can't be written"
+
+
+def _node(path: Path, view: View, name: str) -> ir.Node:
     named = {node.name: node for node in view.nodes if node.name}
     named |= {value.name: node for node in view.nodes for value in node.outputs if value.name and value.name not in named}
     if name not in named:
         hint = spelling.hint(name, sorted(map(str, named)), "`onnx-subgraph mine MODEL --json` names nodes")
-        raise UsageError(f"the model has no node {name!r}", hint=hint)
+        raise UsageError(f"{path} has no node {name!r}", hint=hint)
     return named[name]
 
 

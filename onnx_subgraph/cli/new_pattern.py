@@ -19,7 +19,7 @@ from onnx_subgraph.errors import UsageError
 )
 @click.option("--from", "first", metavar="NODE", help="From the nodes between this one and --to, both included.")
 @click.option("--to", "last", metavar="NODE", help="The last of the nodes.")
-@click.option("--nodes", metavar="NODE,…", help="From the nodes of these names.")
+@click.option("--nodes", metavar="NODE,…", help="From the nodes of these names in the first MODEL.")
 @click.option("--scope", metavar="MODULE", help="From a module that the exporter recorded; * stands for any part of a name.")
 @click.option("--id", "identity", required=True, metavar="ID", help="The id of the pattern.")
 @click.option(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from math import isfinite
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.attributes import is_over_several_axes
 from onnx_subgraph.matching.equalities import COMMUTATIVE, LINEAR, POWER, PRODUCTS, REARRANGING, SUMS
 from onnx_subgraph.matching.expansion import expansions, is_rank_safe
 from onnx_subgraph.matching.layout import chains
@@ -17,12 +15,8 @@ from onnx_subgraph.matching.sizes import Size, sizes
 from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Operand, Parts
 from onnx_subgraph.mining.calls import keywords
-from onnx_subgraph.model.element_types import FLOATS
-from onnx_subgraph.model.nested import has_bodies
-from onnx_subgraph.operators.randomness import RANDOM
+from onnx_subgraph.mining.obstacle import obstacle
 
-_BY_SHAPE = frozenset({"Expand", "Resize", "ConstantOfShape", "Range", "Shape", "Size"})
-"""Operators whose result follows from a shape that is computed beside them."""
 _REPEATING = frozenset({"Expand", "Tile"})
 """Operators that are a part of a rearrangement, where the axis that they repeat is merged with another one."""
 
@@ -35,7 +29,7 @@ def atoms_of(view: View, is_free: Callable[[ir.Node], bool]) -> list[Atom]:
 class _Reader:
     def __init__(self, view: View, is_free: Callable[[ir.Node], bool]) -> None:
         self.view = view
-        self.free: set[ir.Node | None] = {node for node in view.nodes if is_free(node) and self.can_be_read(node)}
+        self.free: set[ir.Node | None] = {node for node in view.nodes if is_free(node) and not obstacle(view, node)}
         self.laid_out = self.free | {n for n in view.nodes if n.op_type in _REPEATING and not n.domain and is_free(n)}
         self.chained = {node for node in self.free if node is not None and node.op_type not in LINEAR}
 
@@ -53,31 +47,6 @@ class _Reader:
                 found.append((place, atom))
         found.sort(key=lambda pair: pair[0])
         return iter([atom for _, atom in found])
-
-    def can_be_read(self, node: ir.Node) -> bool:
-        """Whether a node is a step of its own: it computes floats, and a formula can say what from its inputs and attributes.
-
-        No proof draws strings.
-        """
-        result = node.outputs[0] if node.outputs else None
-        if result is None or result.dtype not in FLOATS or result.shape is None or node.op_type in RANDOM | _BY_SHAPE:
-            return False
-        if self.view.schema(node) is None or has_bodies(node) or is_over_several_axes(self.view, node):
-            return False
-        if any(value is not None and value.dtype == ir.DataType.STRING for value in node.inputs):
-            return False
-        numbers = (self.view.scalar(value) for value in node.inputs if value is not None)
-        if not all(isfinite(scalar.number) for scalar in numbers if scalar is not None):
-            return False
-        if self.view.constants.is_constant(result) or self.view.through(result)[0] is not result:
-            return False
-        return not any(self.is_idle(result, is_product=is_product) for is_product in (False, True))
-
-    def is_idle(self, value: ir.Value, *, is_product: bool) -> bool:
-        """Whether a value is a sum with 0, or a product with 1."""
-        steps = expansions(self.view, is_product=is_product)
-        step = steps.of(value)
-        return step is not None and bool(step.scalars) and step.constant == steps.neutral
 
     def is_single(self, value: ir.Value) -> bool:
         """Whether one node alone reads a value, and nothing outside."""

@@ -179,6 +179,41 @@ def test_an_invalid_choice_is_an_error(tmp_path: Path, chosen: Chosen, message: 
         authored(saved(tmp_path / "m.onnx", network(layer, layer)), chosen)
 
 
+BEFORE = """<ir_version: 8, opset_import: ["" : 18]> m (float[2, 3] a, float[2, 3] w, float[N, 6] b) => (y)
+  <int64[1] last = {-1}, float[2] scales = {1, 2}, bool t = {1}> """
+LEFT_OUT = {
+    "what is compared": ("g = Greater(a, w) n = Not(g) y = Where(n, a, w)", "(Not): it computes bool"),
+    "the first node": ("q = Resize(a, , scales) y = Sin(q)", "(Resize): its result follows from a shape"),
+    "the last node": ("s = Sin(a) y = ArgMax<axis = 1, keepdims = 0>(s)", "(ArgMax): it computes int64"),
+    "a loop": (
+        "q = Loop(, t, a)<body = g (int64 i, bool c, float[2, 3] s) => (bool c, float[2, 3] r) { r = Sin(s) }> y = Exp(q)",
+        "(Loop): it has a body",
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "said"), LEFT_OUT.values(), ids=LEFT_OUT)
+def test_a_node_that_the_formula_would_leave_out_is_named(tmp_path: Path, nodes: str, said: str) -> None:
+    path = saved(tmp_path / "m.onnx", f"{BEFORE}{{ {nodes} }}")
+    names = tuple(node.output[0] for node in onnx.load(path).graph.node)
+    for chosen in (Chosen(nodes=names), Chosen(first=names[0], last=names[-1])):
+        with pytest.raises(UsageError, match="not all of these nodes can be written as a formula") as raised:
+            authored(path, chosen)
+        assert said in str(raised.value) and raised.value.hint
+
+
+def test_nodes_that_compute_a_shape_are_said_by_the_names_of_axes(tmp_path: Path) -> None:
+    nodes = """h = Shape<end = 1>(b) i = Identity(h) j = Concat<axis = 0>(i, last) e = Exp(b) f = Reshape(e, j) y = Sin(f)"""
+    made = authored(saved(tmp_path / "m.onnx", f"{BEFORE}{{ {nodes} }}"), Chosen(nodes=("h", "i", "j", "e", "f", "y")))
+    assert made.holds and made.formula == "y = Sin(Exp(x))"
+
+
+def test_an_id_that_is_taken_is_refused_before_anything_is_proved(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.onnx", network(spelled))
+    with pytest.raises(UsageError, match=r"the id 'gelu' is taken by .*gelu\.yaml"):
+        new_pattern([path], MINED, "gelu", Path("gelu.yaml"), LIBRARY)
+
+
 CURVE = "s{n} = Sin ({x}) q{n} = Mul (s{n}, s{n}) "
 WHOLE = CURVE + "g{n} = Mul (q{n}, v) e{n} = Exp (g{n}) h{n} = Add (e{n}, m) {z} = Tanh (h{n})"
 NO_FACTOR = CURVE + "e{n} = Exp (q{n}) h{n} = Add (e{n}, m) {z} = Tanh (h{n})"
