@@ -36,6 +36,14 @@ def test_a_planted_error_is_found_in_saturated_integers(dtype: type) -> None:
         assert distance(planted(fused), fused, fused) is not None
 
 
+def test_integers_of_the_unfused_model_are_right_and_others_are_not() -> None:
+    """Of values that are equal in float32, TopK takes the first one; the truth may be the second one."""
+    truth, unfused = np.asarray([2, 1]), np.asarray([1, 2])
+    assert distance(unfused.copy(), unfused, truth) is None and distance(truth, unfused, truth) is None
+    assert distance(planted(unfused), unfused, truth) is not None
+    assert distance(np.asarray([1, 1]), unfused, truth) is not None
+
+
 def test_a_float64_may_lose_what_a_float32_attribute_loses_and_nothing_more() -> None:
     off = EXACT * (1 + 2.0**-25)
     assert distance(off, EXACT, EXACT) is not None
