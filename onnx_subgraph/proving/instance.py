@@ -24,7 +24,7 @@ from onnx_subgraph.language.pattern import Example, Pattern
 from onnx_subgraph.language.sentence import asks_presence
 from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.operators import Schema, schema
-from onnx_subgraph.proving import layout
+from onnx_subgraph.proving import layout, numbers
 from onnx_subgraph.proving.batch import batched
 from onnx_subgraph.proving.draw import draw
 from onnx_subgraph.proving.lines import Lines, lines_of
@@ -58,7 +58,7 @@ def build(pattern: Pattern, spelling: Spelling) -> Instance:
 
 @dataclass(slots=True)
 class Builder:
-    """Builds an instance. lines: those of the formula, if known.
+    """Builds an instance. lines: those of the formula, if known. types: value → its element type, where the schemas give it.
 
     number_dtype: of the formula's numbers: that of the spelling, or the only one of the floats of an example without float32.
     """
@@ -71,6 +71,7 @@ class Builder:
     values: dict[str, str] = field(default_factory=dict)
     domains: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
     used: set[tuple[int, int]] = field(default_factory=set)
     count: int = 0
     order: random.Random = field(init=False)
@@ -165,6 +166,7 @@ class Builder:
         names = [self.fresh(operator.lower()) for _ in range(outputs)]
         made = helper.make_node(operator, inputs, names, name=f"{operator}_{self.count}", domain=domain, **(attributes or {}))
         self.nodes.append(made)
+        numbers.record(self.types, made, schema(operator, domain, 1 if domain else self.spelling.opset))
         if domain:
             self.domains.add(domain)
         return names[0]
@@ -173,7 +175,7 @@ class Builder:
         """A constant of the formula; a scalar is stored as the spelling says."""
         with np.errstate(over="ignore"):  # the lowest number becomes -inf in a narrower type
             array = np.asarray(value, np.dtype(dtype))
-        if array.dtype.kind == "f" and not np.allclose(array.astype(np.float64), value, rtol=2e-3, atol=0):
+        if array.dtype.kind in "fiu" and not np.allclose(array.astype(np.float64), value, rtol=2e-3, atol=0):
             raise UnbuildableError(f"{value} can't be written in {dtype}")
         if array.ndim == 0 and array.dtype.kind == "f" and self.spelling.storage == "rank one" and self.has_rank():
             array = array.reshape(1)
@@ -215,6 +217,7 @@ class Builder:
         else:
             self.feeds[name] = array
         self.values[name] = name
+        self.types[name] = array.dtype.name
         if self.spelling.mixed and array.dtype == np.float16:
             self.values[name] = self.node("Cast", [name], {"to": TYPES["float32"]})
         return self.values[name]
@@ -288,7 +291,8 @@ class Builder:
     def chain(self, term: syntax.Chain) -> str:
         """A sum or product in the order and grouping of the spelling."""
         join, part, turn = ("Add", "Sub", "Neg") if term.operator == "+" else ("Mul", "Div", "Reciprocal")
-        parts = [(self.value(t), inverse) for t, inverse in self.flat(term) if self.is_there(t)]
+        there = [(t, inverse) for t, inverse in self.flat(term) if self.is_there(t)]
+        parts = list(zip(numbers.operands(self, [t for t, _ in there]), (inverse for _, inverse in there), strict=True))
         if self.spelling.seed:
             self.order.shuffle(parts)
         while len(parts) > 1:
@@ -325,7 +329,7 @@ class Builder:
         known = schema(operator.name, operator.domain, self.spelling.opset if not operator.domain else 1)
         if known is None:
             raise UnbuildableError(f"{operator} does not exist at opset {self.spelling.opset}")
-        inputs = [self.argument(a, operator.name) for a in term.arguments]
+        inputs = numbers.arguments(self, term, operator.name, known)
         attributes: dict[str, Any] = {}
         for key, given in term.keywords:
             value = self.static(given)
@@ -362,7 +366,7 @@ class Builder:
                 return self.node("Sqrt", [value])
             case -0.5, _:
                 return self.node("Reciprocal", [self.node("Sqrt", [value])])
-        return self.node("Pow", [value, self.value(exponent)])
+        return self.node("Pow", [value, numbers.written(self, exponent, [value])])
 
     def keyword(self, known: Schema, key: str, value: Any, inputs: list[str], attributes: dict[str, Any]) -> None:
         """Add a keyword as an attribute or a constant input, whichever it is at this opset. None is omitted."""

@@ -260,3 +260,37 @@ def test_a_difference_of_large_values_is_found() -> None:
     wrong = written("y = Relu(x)", "y = Clip(x, 0.0, 6.0)", X)
     assert "on large values, a fused instance differs" in failures(wrong)
     assert not failures(written("y = Relu(x)", "y = Clip(x, 0.0, 6.0)", '{x: "float32[2, 8] in [-3, 3]"}'))
+
+
+def test_a_choice_between_values_that_are_equal_in_float32_is_no_difference() -> None:
+    """Softmax of large values gives several 0; the function has the operators of the match, and chooses as these do."""
+    text = """
+id: sample
+summary: the largest probabilities
+match: |
+  s = Softmax(x, axis=-1)
+  v, i = TopK(s, k, axis=-1)
+results: [v, i]
+example: {x: "float32[2, 8]", k: [3]}
+"""
+    assert not prove(parse_pattern(text, "patterns/group/sample.yaml")).failures
+
+
+WHOLE = {
+    "literals beside integers": ("y = a * 2 + 1", "y = 1 + 2 * a", '{a: "int64[2, 3]"}'),
+    "a power of integers": ("y = Abs(a) * 3 - a ** 2", "y = Abs(a) * 3 - a * a", '{a: "int32[2, 3]"}'),
+    "an argument beside integers": ("y = Max(Abs(a), 3) + a", "y = Max(3, Abs(a)) + a", '{a: "int64[2, 3]"}'),
+    "an integer beside floats": ("y = Relu(a) * k", "y = k * Relu(a)", '{a: "float32[2, 3]", k: 3}'),
+    "a list beside floats": ("y = Relu(a) * [1, 2, 3]", "y = Relu(a) * [1.0, 2.0, 3.0]", '{a: "float32[2, 3]"}'),
+    "an index": ("y = Gather(Relu(a), 1, axis=0)", "y = Relu(Gather(a, 1, axis=0))", '{a: "float32[2, 3]"}'),
+}
+
+
+@pytest.mark.parametrize(("match", "replace", "example"), WHOLE.values(), ids=WHOLE)
+def test_a_number_has_the_type_of_what_it_meets(match: str, replace: str, example: str) -> None:
+    proof = prove(written(match, replace, example))
+    assert not proof.failures and not any("mismatch" in note for note in proof.notes), (proof.failures, proof.notes)
+
+
+def test_a_fraction_beside_integers_is_named() -> None:
+    assert "0.5 can't be written in int64" in failures(written("y = Abs(a) + 0.5", "y = 0.5 + Abs(a)", '{a: "int64[2, 3]"}'))
