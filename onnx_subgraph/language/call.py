@@ -76,8 +76,10 @@ def _check_keywords(call: Apply, operator: Operator, schemas: tuple[Schema, ...]
         specs = [s.attributes[name] for s in schemas if name in s.attributes]
         positions = [p for s in schemas if (p := s.input(name)) is not None]
         if not specs and not positions:
-            known = {n for s in schemas for n in (*s.attributes, *(f.name for f in s.inputs))}
-            hint = spelling.hint(name, known, f"it has {', '.join(sorted(known))}")
+            known, today = (
+                {n for s in some for n in (*s.attributes, *(f.name for f in s.inputs))} for some in (schemas, schemas[:1])
+            )
+            hint = spelling.hint(name, known, f"it has {', '.join(sorted(today))}")
             raise PatternError(f"`{operator}` has no attribute or input `{name}`", span=term.span or call.span, hint=hint)
         if not specs and all(p < len(call.arguments) for p in positions):
             message = f"the input `{name}` of `{operator}` is given twice"

@@ -135,6 +135,9 @@ def _check_sentences(pattern: Pattern, names: Bound) -> None:
         known.add(name)
     for sentence in pattern.where:
         _check_sentence(sentence, known)
+        if not free_names(sentence):
+            hint = "say something of a name of `match`, such as `x.rank == 3`"
+            raise PatternError(f"`{sentence}` is about nothing that is matched", span=sentence.span, hint=hint)
 
 
 def _check_sentence(expression: Expression, known: set[str]) -> None:

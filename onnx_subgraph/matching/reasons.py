@@ -42,9 +42,10 @@ def words(term: Normal) -> str:
             return f"the constant {value}"
         case Nothing():
             return "an omitted input"
-        case Chain(is_product=is_product, span=span):
+        case Chain(is_product=is_product, span=span, scalar=scalar):
             kind = "a product" if is_product else "a sum"
-            return kind if span is None or not written(span) else f"{kind} `{written(span)}`"
+            said = kind if span is None or not written(span) else f"{kind} `{written(span)}`"
+            return said if scalar is None or term.optional is not None else f"{said} with a constant {scalar}"
         case Choice(alternatives=alternatives, term=Apply()):
             return words(alternatives[0])
         case Choice(alternatives=alternatives):
@@ -190,7 +191,10 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
 def _said(view: View, failure: Failure) -> Said:
     """The expected, the found, and the smallest change if it is known."""
     expected, found, change = failure.said or ("" if failure.term is None else words(failure.term), "", "")
-    return expected, found or describe(view, failure.value), change
+    found = found or describe(view, failure.value)
+    if expected == found and isinstance(failure.value, ir.Value) and view.through(failure.value)[0] is not failure.value:
+        found += ", which changes nothing here, so that the search looks through it"
+    return expected, found, change
 
 
 def _numbers(view: View, failure: Failure) -> tuple[float, float] | None:

@@ -338,6 +338,9 @@ class Builder:
             if key in AXES and isinstance(given, syntax.Variable) and self.spelling.other_axis:
                 value = _another_axis(value)
             self.keyword(known, key, value, inputs, attributes)
+        missing = [n for n, a in known.attributes.items() if a.required and n not in attributes] if term.rest else []
+        if missing:
+            raise UnbuildableError(f"`**{term.rest}` does not say the {missing[0]} of {operator}; a model in `fuses` does")
         return self.node(operator.name, inputs, attributes, max(wanted, known.min_outputs), operator.domain)
 
     def argument(self, term: syntax.Term, operator: str) -> str:

@@ -66,3 +66,26 @@ def test_a_gemm_with_other_attributes_has_a_reason(attributes: str, said: str, c
 def test_a_plain_gemm_matches() -> None:
     graph = model("g = Gemm<transB = 0>(x, w, b) y = Relu(g)", inputs="float[2, 8] x, float[8, 8] w, float[8] b")
     assert len(find(graph, [LINEAR]).matches) == 1
+
+
+LOOKED_THROUGH = {
+    "Reshape": ("y = Reshape(x, [2, -1]) * 3", "s = Constant<value_ints = [2, -1]>() r = Reshape(x, s)"),
+    "Dropout": ("y = Dropout(x) * 3", "r = Dropout(x)"),
+}
+
+
+@pytest.mark.parametrize("operator", LOOKED_THROUGH)
+def test_an_operator_that_changes_nothing_is_not_expected_and_found_at_once(operator: str) -> None:
+    formula, nodes = LOOKED_THROUGH[operator]
+    graph = model(f"{nodes} k = Constant<value_float = 3.0>() y = Mul(r, k)", inputs="float[2, 8] x")
+    wanted = pattern(formula, "y = Abs(x)", example='{x: "float32[2, 8]"}')
+    (miss,) = find(graph, [wanted], thorough=True, asked=True).near_misses
+    assert miss.expected == operator
+    assert miss.found == f"{operator}, which changes nothing here, so that the search looks through it"
+
+
+def test_a_name_that_must_be_a_constant_is_named_where_none_is_found() -> None:
+    wanted = pattern("y = Tanh(x) * g", "y = Tanh(x)", example='{x: "float32[2, 8]", g: 3}', where="g.value == 3")
+    graph = model("t = Tanh(x) y = Mul(t, g)", inputs="float[2, 8] x, float[8] g")
+    (miss,) = find(graph, [wanted], thorough=True, asked=True).near_misses
+    assert (miss.expected, miss.found) == ("a product `Tanh(x) * g` with a constant g", "t * g")

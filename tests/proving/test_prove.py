@@ -294,3 +294,8 @@ def test_a_number_has_the_type_of_what_it_meets(match: str, replace: str, exampl
 
 def test_a_fraction_beside_integers_is_named() -> None:
     assert "0.5 can't be written in int64" in failures(written("y = Abs(a) + 0.5", "y = 0.5 + Abs(a)", '{a: "int64[2, 3]"}'))
+
+
+def test_an_attribute_that_only_a_rest_has_is_named() -> None:
+    pattern = written("y = Relu(MaxPool(x, **rest))", "y = MaxPool(Relu(x), **rest)", '{x: "float32[1, 2, 8, 8]"}')
+    assert "`**rest` does not say the kernel_shape of MaxPool; a model in `fuses` does" in failures(pattern)
