@@ -173,8 +173,11 @@ class Builder:
 
     def constant(self, value: Any, dtype: str) -> str:
         """A constant of the formula; a scalar is stored as the spelling says."""
-        with np.errstate(over="ignore"):  # the lowest number becomes -inf in a narrower type
-            array = np.asarray(value, np.dtype(dtype))
+        try:
+            with np.errstate(over="ignore"):  # the lowest number becomes -inf in a narrower type
+                array = np.asarray(value, np.dtype(dtype))
+        except OverflowError:  # an infinity, or more than fits an integer
+            raise UnbuildableError(f"{value} can't be written in {dtype}") from None
         if array.dtype.kind in "fiu" and not np.allclose(array.astype(np.float64), value, rtol=2e-3, atol=0):
             raise UnbuildableError(f"{value} can't be written in {dtype}")
         if array.ndim == 0 and array.dtype.kind == "f" and self.spelling.storage == "rank one" and self.has_rank():
@@ -387,7 +390,8 @@ class Builder:
         index = names.index(key)
         inputs += [""] * (index + 1 - len(inputs))
         types = known.inputs[index].types
-        dtype = "int64" if "tensor(float)" not in types else self.number_dtype
+        beside = numbers.integer_beside(self.types, known, inputs[:index], index)
+        dtype = "int64" if "tensor(float)" not in types else beside or self.number_dtype
         name = self.fresh(key)
         self.initializers.append(numpy_helper.from_array(np.asarray(value, np.dtype(dtype)), name))
         inputs[index] = name

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -46,7 +45,7 @@ def record(types: dict[str, str], node: onnx.NodeProto, known: Schema | None) ->
         formal = None if known is None or not known.outputs else formal_at(known.outputs, position)
         found = None
         if node.op_type == "Cast":
-            found = numpy_name(ir.DataType(node.attribute[0].i))
+            found = next(numpy_name(ir.DataType(given.i)) for given in node.attribute if given.name == "to")
         elif formal is not None and len(formal.types) == 1:
             found = _BY_TYPE.get(next(iter(formal.types)))
         elif formal is not None and known is not None and formal.variable:
@@ -77,6 +76,17 @@ def arguments(builder: Builder, call: syntax.Apply, operator: str, known: Schema
     ]
 
 
+def integer_beside(types: Mapping[str, str], known: Schema, inputs: Sequence[str], position: int) -> str | None:
+    """The integer type that the input at a position shares with one of these, or None."""
+    wanted = formal_at(known.inputs, position)
+    alike = (types.get(value, "") for i, value in enumerate(inputs) if _alike(wanted, formal_at(known.inputs, i)))
+    return next(filter(_is_integer, alike), None)
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint"))
+
+
 def _alike(one: Formal, other: Formal) -> bool:
     return bool(one.variable) and one.variable == other.variable
 
@@ -96,7 +106,7 @@ def written(builder: Builder, term: syntax.Term, beside: Iterable[str], formal: 
     """A number as a constant. beside: the values of its type. formal: the input that it is for."""
     number = _number(builder, term)
     met = next((builder.types[value] for value in beside if value in builder.types), None)
-    dtype = None if met is None else met if np.dtype(met).kind in "iu" else builder.number_dtype
+    dtype = None if met is None else met if _is_integer(met) else builder.number_dtype
     if dtype is None and isinstance(number, int | float) and formal is not None and formal.types:
         dtype = None if "tensor(float)" in formal.types else "int64"
     if number is None or dtype is None or (isinstance(term, syntax.Variable) and isinstance(number, float) and dtype != met):

@@ -280,6 +280,7 @@ WHOLE = {
     "literals beside integers": ("y = a * 2 + 1", "y = 1 + 2 * a", '{a: "int64[2, 3]"}'),
     "a power of integers": ("y = Abs(a) * 3 - a ** 2", "y = Abs(a) * 3 - a * a", '{a: "int32[2, 3]"}'),
     "an argument beside integers": ("y = Max(Abs(a), 3) + a", "y = Max(3, Abs(a)) + a", '{a: "int64[2, 3]"}'),
+    "a keyword beside integers": ("y = Clip(a * 2, min=0, max=6)", "y = Clip(2 * a, min=0, max=6)", '{a: "int64[2, 3]"}'),
     "an integer beside floats": ("y = Relu(a) * k", "y = k * Relu(a)", '{a: "float32[2, 3]", k: 3}'),
     "a list beside floats": ("y = Relu(a) * [1, 2, 3]", "y = Relu(a) * [1.0, 2.0, 3.0]", '{a: "float32[2, 3]"}'),
     "an index": ("y = Gather(Relu(a), 1, axis=0)", "y = Relu(Gather(a, 1, axis=0))", '{a: "float32[2, 3]"}'),
@@ -292,8 +293,10 @@ def test_a_number_has_the_type_of_what_it_meets(match: str, replace: str, exampl
     assert not proof.failures and not any("mismatch" in note for note in proof.notes), (proof.failures, proof.notes)
 
 
-def test_a_fraction_beside_integers_is_named() -> None:
-    assert "0.5 can't be written in int64" in failures(written("y = Abs(a) + 0.5", "y = 0.5 + Abs(a)", '{a: "int64[2, 3]"}'))
+@pytest.mark.parametrize(("number", "dtype"), [("0.5", "int64"), ("inf", "int64"), ("300", "uint8")])
+def test_a_number_that_the_integers_beside_it_can_not_be_is_named(number: str, dtype: str) -> None:
+    pattern = written(f"y = Abs(a) + {number}", f"y = {number} + Abs(a)", f'{{a: "{dtype}[2, 3]"}}')
+    assert f"{number} can't be written in {dtype}" in failures(pattern)
 
 
 def test_an_attribute_that_only_a_rest_has_is_named() -> None:
