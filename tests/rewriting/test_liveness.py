@@ -96,7 +96,7 @@ def test_a_node_whose_result_the_replacement_reads_does_not_die_with_the_match()
     """The match alone reads z, but so does its replacement. Then the inner value t, which z needs, has a reader that stays."""
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x) => (float[N, 4] y) { t = Tanh(x) z = Neg(t) y = Mul(t, z) }"""
-    product = pattern("y = Tanh(x) * z", example='{x, z: "float32[2, 8]"}', onnxruntime="y = Sin(x) * z")
+    product = pattern("y = Tanh(x) * z", example='{"x, z": "float32[2, 8]"}', onnxruntime="y = Sin(x) * z")
     model = read(text)
     assert not find(model, [product]).matches
     rewrites, (skip,) = applied(model, by_hand(model, product, "t y", x="x", z="z", y="y"))
