@@ -36,6 +36,8 @@ EQUIVALENT: Mapping[str, tuple[str, ...]] = {
     "Gemm": ("Gemm", "com.microsoft.FusedGemm"),
     "com.microsoft.Attention": _ATTENTION,
     "com.microsoft.MultiHeadAttention": _ATTENTION,
+    "com.microsoft.RotaryEmbedding": ("com.microsoft.RotaryEmbedding", "RotaryEmbedding"),
+    "LpNormalization": ("LpNormalization", "SimplifiedLayerNormalization", "RMSNormalization"),
 }  # fmt: skip
 """Expected operator → operators that may replace it. An operator without a row may only be itself."""
 
