@@ -54,8 +54,9 @@ def test_patterns(
     watch: bool,
     as_json: bool,
 ) -> int:
-    """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not.
+    """Prove these patterns: on generated models that must fuse, and on mutants that must not.
 
+    Without names, those under --patterns are proved, and built-in ones that they lower in another way; without --patterns, all.
     If a model does not fuse, the proof says how far the pattern matched, and where it failed.
     """
     from onnx_subgraph.language.library import load_patterns
@@ -66,7 +67,17 @@ def test_patterns(
         return _watched(names, patterns, libraries, time_limit)
     library = load_patterns(patterns, checked=True)
     names = current_ids(names, library)
-    return _proved([p for p in library.patterns if not names or p.id in names], library, libraries, time_limit, as_json=as_json)
+    own = [p for p in library.patterns if _is_own(p)] if patterns else []
+    chosen = [p for p in library.patterns if p.id in names] if names else own or library.patterns
+    return _proved(chosen, library, libraries, time_limit, as_json=as_json)
+
+
+def _is_own(pattern: Pattern) -> bool:
+    """Whether a pattern, or one of its lowerings, is not built in."""
+    from onnx_subgraph.language.library import is_built_in
+
+    lowered = any(block.lowering for target in pattern.replace for block in pattern.blocks(target))
+    return lowered or not is_built_in(pattern.file)
 
 
 _WATCHING = "onnx-subgraph test-patterns --patterns my_patterns --watch"

@@ -105,6 +105,21 @@ def test_a_failed_proof_gives_exit_code_1(
     }
 
 
+def test_patterns_of_the_user_are_proved_alone(run: Run, monkeypatch: pytest.MonkeyPatch, own: Path) -> None:
+    """A lowering of a built-in operator is proved with its patterns; without files and names, all are."""
+    monkeypatch.setattr("onnx_subgraph.proving.prove", lambda pattern, tell: Proof(pattern.id, 3, (), {}))
+
+    def proved(*words: object) -> list[str]:
+        return [one["pattern"] for one in run("test-patterns", *words, "--json").json["patterns"]]
+
+    lowerings = Path(__file__).parents[2] / "docs" / "examples" / "lowerings"
+    assert proved("--patterns", own) == ["my-mish"]
+    assert proved("--patterns", lowerings) == ["fast-gelu"]
+    assert set(proved("--patterns", own, "--patterns", lowerings)) == {"my-mish", "fast-gelu"}
+    assert proved("--patterns", own, "gelu") == ["gelu"]
+    assert len(proved()) > 100
+
+
 WRONG = """id: my-silu
 summary: SiLU with a slope that is not its own
 match: |
