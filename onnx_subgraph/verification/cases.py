@@ -19,17 +19,19 @@ import onnx_ir as ir
 
 from onnx_subgraph.verification.bounds import NOTHING, Array, Bound, Noise, bound
 from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.draws import Floats
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
-from onnx_subgraph.verification.feeds import Feeds, Floats, draw_feeds, required_inputs, sizes_of
-from onnx_subgraph.verification.judge import flatten, nonfinite
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
+from onnx_subgraph.verification.judge import flatten
+from onnx_subgraph.verification.larger import larger
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import noisy
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, timed, trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.showing import UNDEFINED, is_too_wide, showings
-from onnx_subgraph.verification.sizes import FIRST, SECOND, USUAL, Likely, Sizes, fixed_by, with_ones
+from onnx_subgraph.verification.sizes import FIRST, SECOND, USUAL, Likely, Sizes, elements_of, fixed_by, known, with_ones
 from onnx_subgraph.verification.verdict import Showing
 
 DRAWS = 2
@@ -49,8 +51,10 @@ LARGER = (512, 2048, 8192)
 """Lengths to try where the outputs show nothing. For example, audio shorter than a window gives silence."""
 QUICK = 0.01
 """A model whose run takes less than these seconds is also run at usual sizes, where a band or a window shows."""
-LONG, WIDE = 32, 64
-"""The seeds of a case of usual sizes and of one of many magnitudes, relative to that of the first case."""
+MOST_USUAL = 1 << 20
+"""The most elements of all inputs of usual sizes; more take long in float64."""
+LONG = 32
+"""The seed of a case of usual sizes, relative to the first one."""
 
 
 @dataclass(slots=True)
@@ -184,20 +188,12 @@ class Drawing:
                 if not isinstance(outputs, Failure):
                     cases.append(Case(dict(sizes), at, feeds, outputs))
         if self.wide and self.rtol is None and self.atol is None and affordable >= 2:
-            cases += self._of_many_magnitudes(session, first)
+            cases += larger(self.model, session, first, fixed_by(inputs, shapes))
             if first.seconds < QUICK:
-                usual = self._found(session, refusals, self._trials(shapes, USUAL, 0), seed + LONG, other_than=first.sizes)
+                small = (sizes for sizes in self._trials(shapes, USUAL, 0) if _elements(inputs, sizes) <= MOST_USUAL)
+                usual = self._found(session, refusals, small, seed + LONG, other_than=first.sizes, floats=floats)
                 cases += [] if isinstance(usual, Failure) else [usual]
         return cases
-
-    def _of_many_magnitudes(self, session: Session, like: Case) -> Iterator[Case]:
-        """A case with the sizes of another one and larger inputs, if these overflow nothing: Relu and Clip at 6 differ there."""
-        for floats in ("wide", "less wide"):
-            feeds = draw_feeds(self.model, like.sizes, at := (like.seed or 0) + WIDE, floats)
-            outputs = run(session, feeds)
-            if not isinstance(outputs, Failure) and nonfinite(outputs) <= nonfinite(like.outputs):
-                yield Case(dict(like.sizes), at, feeds, outputs, wide=True)
-                return
 
     def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
         return long_trials(self.model, shapes, likely, length) if length else trials(self.model, shapes, likely)
@@ -293,6 +289,10 @@ class Drawing:
             return Failure(model)
         session = self._open(model, inferred=True)
         return self._open(model) if isinstance(session, Failure) else session
+
+
+def _elements(inputs: Sequence[ir.Value], sizes: Sizes) -> int:
+    return sum(elements_of(value, known(inputs, sizes)) for value in inputs)
 
 
 def _shapes(outputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:

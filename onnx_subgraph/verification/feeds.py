@@ -13,38 +13,26 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.defaults import with_default
 from onnx_subgraph.model.shapes import same_dim, same_shape
 from onnx_subgraph.verification.categories import categories, drawn
+from onnx_subgraph.verification.draws import Array, Floats, draw, element_type
 from onnx_subgraph.verification.ranges import Purpose, purpose
-from onnx_subgraph.verification.sizes import dimension, known, resolve, shape_of
+from onnx_subgraph.verification.sizes import dimension, known, shape_of
 
 _LENGTH_OF = re.compile(r"(?P<other>.*?)_?(lens?|lengths?)$")
 
-Array = npt.NDArray[Any]
 Feeds = dict[str, Any]
 """Input name → array; for a sequence input, a list of arrays."""
 
 MAX_OVERRIDE = 1 << 22
 """Overridable initializers with more elements keep their default, because old exporters declare every weight as overridable."""
-
-
-Floats = Literal["normal", "wide", "less wide", "positive"]
-"""How floats are drawn: standard normal; of many magnitudes, up to some hundreds, or some tens; or positive, for logarithms.
-
-Integers that are no index, mask or length are drawn from 0 to 99, if wide from -1000 to 999.
-"""
-MAGNITUDES = 8
-"""Wide floats are standard normal times a power of two below 2 ** MAGNITUDES …"""
-FEW = 5
-"""… or below 2 ** FEW in 16 bits, which overflow sooner, and where the others overflow, as exponentials do."""
 
 
 def required_inputs(model: ir.Model) -> list[ir.Value]:
@@ -57,9 +45,9 @@ def unfeedable(model: ir.Model) -> str:
     for value in required_inputs(model):
         if isinstance(value.type, (ir.OptionalType, ir.SparseTensorType)):
             return f"input {value.name} is {value.type}, for which no feeds can be made"
-        if _element_type(value) is None:
+        if element_type(value) is None:
             return f"input {value.name} has no type"
-        if (dtype := _element_type(value)) not in {None, ir.DataType.STRING} and dtype.bitwidth < 8:
+        if (dtype := element_type(value)) not in {None, ir.DataType.STRING} and dtype.bitwidth < 8:
             return f"input {value.name} is of {dtype.name.lower()}, which onnxruntime takes from no numpy array"
     return ""
 
@@ -78,9 +66,9 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0, floats:
         rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
         shape = shape_of(value, sizes)
         if isinstance(value.type, ir.SequenceType):
-            feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng, floats) for _ in range(2)]
+            feeds[str(value.name)] = [draw(value, Purpose("number"), shape, sizes, seed, rng, floats) for _ in range(2)]
         else:
-            array = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng, floats)
+            array = draw(value, _meant(model, value, sizes), shape, sizes, seed, rng, floats)
             feeds[str(value.name)] = drawn(array, categories(model, value), rng)
     for value in with_default(model) if seed % 2 else ():
         if value.const_value is not None and value.const_value.size <= MAX_OVERRIDE:
@@ -156,7 +144,7 @@ def sizes_of(feeds: Mapping[str, Any], inputs: Sequence[ir.Value]) -> dict[str, 
 
 def _misfits(array: Array, value: ir.Value, sizes: dict[str, int]) -> list[str]:
     faults = []
-    expected = _element_type(value)
+    expected = element_type(value)
     if expected is not None and expected is not ir.DataType.STRING and array.dtype != expected.numpy():
         faults.append(f"{value.name} is {array.dtype}, the model takes {expected.numpy()}")
     if value.shape is None:
@@ -174,114 +162,12 @@ def _misfits(array: Array, value: ir.Value, sizes: dict[str, int]) -> list[str]:
 
 def _reinterpreted(array: Array, value: ir.Value) -> Array:
     """Convert bfloat16 and float8 from raw bytes (void), as numpy stores them, to the model's dtype."""
-    expected = _element_type(value)
+    expected = element_type(value)
     if expected is ir.DataType.STRING:
         return array.astype(object)
     if array.dtype.kind == "V" and expected is not None and array.dtype.itemsize == expected.numpy().itemsize:
         return array.view(expected.numpy())
     return array
-
-
-def _element_type(value: ir.Value) -> ir.DataType | None:
-    kind = value.type
-    while isinstance(kind, ir.SequenceType):
-        kind = kind.elem_type
-    return kind.dtype if isinstance(kind, ir.TensorType) else None
-
-
-def _draw(
-    value: ir.Value,
-    meant: Purpose,
-    shape: tuple[int, ...],
-    sizes: Mapping[str, int],
-    seed: int,
-    rng: np.random.Generator,
-    floats: Floats,
-) -> Array:
-    dtype = _element_type(value)
-    assert dtype is not None
-    if dtype is ir.DataType.STRING:
-        return np.asarray([f"text {n}" for n in rng.integers(0, 100, int(np.prod(shape, dtype=int)))], object).reshape(shape)
-    numpy_dtype = np.dtype(dtype.numpy())
-    name = (value.name or "").lower()
-    if meant.kind in ("mask", "compared"):
-        mask = _mask(shape, seed, rng, numpy_dtype)
-        if meant.kind == "mask" or not seed & 2:
-            return mask
-        return np.where(rng.random(shape) < 0.5, mask, rng.standard_normal(shape)).astype(numpy_dtype)
-    if meant.longest:
-        lengths = rng.integers((meant.longest + 1) // 2, meant.longest + 1, shape)
-        lengths.reshape(-1)[:1] = meant.longest
-        return lengths.astype(numpy_dtype)
-    if meant.kind == "index":
-        low, high = _interval(meant, sizes)
-        if "position" in name and shape and high - low >= shape[-1]:
-            start = int(rng.integers(low, high - shape[-1] + 1))
-            return np.broadcast_to(np.arange(start, start + shape[-1]), shape).astype(numpy_dtype)
-        return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
-    if meant.kind == "length":
-        return np.asarray(rng.integers(1, 5, shape)).astype(numpy_dtype)
-    if dtype.is_integer():
-        information = np.iinfo(numpy_dtype)
-        if "position" in name and shape:
-            return np.broadcast_to(np.arange(shape[-1]), shape).astype(numpy_dtype)
-        if (choice := seed % (len(meant.choices) + 1)) < len(meant.choices):
-            return np.full(shape, meant.choices[choice], numpy_dtype)
-        # the full range of int8 and uint8 (quantized values, images); small numbers for wider types (timesteps, counts)
-        usual = (max(-1000, information.min), 1000) if floats == "wide" else (0, 100)
-        low, high = (information.min, information.max + 1) if information.bits == 8 else usual
-        return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
-    if dtype.is_floating_point():
-        most = {"wide": MAGNITUDES, "less wide": FEW}.get(floats, 0)
-        scale = magnitudes(rng, shape, numpy_dtype, most) if most else 1.0
-        array = np.asarray(rng.standard_normal(shape) * scale).astype(numpy_dtype)
-        return np.abs(array) if floats == "positive" else array
-    if numpy_dtype.kind == "c":
-        return np.asarray(rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(numpy_dtype)
-    raise UsageError(
-        f"input {value.name} is of {dtype.name.lower()}, for which no feeds can be made", hint="give them with --inputs"
-    )
-
-
-def magnitudes(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], most: int = MAGNITUDES) -> Array:
-    """Factors below 2 ** most that make standard normal floats of this dtype wide."""
-    return np.asarray(2.0 ** rng.integers(0, most if dtype.itemsize > 2 else FEW, shape))
-
-
-def _interval(meant: Purpose, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """[low, high): indices that are valid in every table that they reach, after any offset on the way. Never empty."""
-    low, high = 0, 1 << 31
-    for limit, shift in meant.limits:
-        rows = limit if isinstance(limit, int) else (resolve(sizes, limit) or 1)
-        high = min(high, rows - shift)
-        low = max(low, -shift)
-    return (low, high) if high > low else (low, low + 1)
-
-
-def _mask(shape: tuple[int, ...], seed: int, rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
-    """Zeros and ones, with a one in each row. Even seeds pad at the right, odd ones at the left, or make holes.
-
-    Padding at the left hides every element from the first row of a causal mask. In even seeds the first row is all ones. But a
-    boolean mask has a False in every row longer than one: in some models True excludes an element, and a row that is entirely
-    excluded gives NaN. A single element may choose the branch of an If: it is true in even seeds, else false.
-    """
-    if not shape or (shape == (1,) and dtype == np.bool_):
-        return np.full(shape, seed % 2 == 0).astype(dtype)
-    length = shape[-1]
-    if seed % 4 == 1 and dtype != np.bool_ and len(shape) == 2:
-        return (np.arange(length) >= rng.integers(0, length // 2 + 1, (shape[0], 1))).astype(dtype)
-    if seed % 2:
-        mask = rng.random(shape) < 0.7
-    else:
-        kept = rng.integers((length + 1) // 2, length + 1, (*shape[:-1], 1))
-        mask = np.arange(length) < kept
-        if mask.size:
-            mask.reshape(-1, length)[0] = True
-    if length:
-        mask[..., 0] = True
-    if dtype == np.bool_ and length > 1:
-        mask[..., -1] = False
-    return mask.astype(dtype)
 
 
 def _override(value: ir.Value, rng: np.random.Generator) -> Feeds:

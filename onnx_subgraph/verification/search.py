@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.feeds import Feeds, Floats, draw_feeds, required_inputs
+from onnx_subgraph.verification.draws import Floats
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.sizes import Likely, Sizes, assignments, baked, elements_of, moderate, symbols
