@@ -31,7 +31,7 @@ from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, timed, trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.showing import UNDEFINED, is_too_wide, showings
-from onnx_subgraph.verification.sizes import FIRST, SECOND, USUAL, Likely, Sizes, elements_of, fixed_by, known, with_ones
+from onnx_subgraph.verification.sizes import FIRST, SECOND, USUAL, Likely, Sizes, all_elements, fixed_by, with_ones
 from onnx_subgraph.verification.verdict import Showing
 
 DRAWS = 2
@@ -148,6 +148,10 @@ class Drawing:
         session = open_file(self.path, self.provider, optimised=optimised)
         return session if isinstance(session, Failure) else guarded(session, self.model, self.path, self.provider)
 
+    def open_optimised(self) -> Session | Failure:
+        """The original with optimisation on, which reads the random results that cases feed."""
+        return self._open(self.fed.model, optimised=True) if self.fed.sources else self._open_original(optimised=True)
+
     def _given(self, session: Session, given: Feeds) -> list[Case] | Failure:
         outputs, seconds = timed(session, given, alone=self._alone)
         if isinstance(outputs, Failure):
@@ -190,7 +194,7 @@ class Drawing:
         if self.wide and self.rtol is None and self.atol is None and affordable >= 2:
             cases += larger(self.model, session, first, fixed_by(inputs, shapes))
             if first.seconds < QUICK:
-                small = (sizes for sizes in self._trials(shapes, USUAL, 0) if _elements(inputs, sizes) <= MOST_USUAL)
+                small = (sizes for sizes in self._trials(shapes, USUAL, 0) if all_elements(inputs, sizes) <= MOST_USUAL)
                 usual = self._found(session, refusals, small, seed + LONG, other_than=first.sizes, floats=floats)
                 cases += [] if isinstance(usual, Failure) else [usual]
         return cases
@@ -217,8 +221,7 @@ class Drawing:
         kind = self.unmeasured.pop(0)
         self._noises = self._noises or [{name: Noise() for name in flatten(case.outputs)} for case in cases]
         if kind == "optimised":
-            changed = self._open(self.fed.model, optimised=True) if self.fed.sources else None
-            self._measure_noise(changed or self._open_original(optimised=True), cases, 1)
+            self._measure_noise(self.open_optimised(), cases, 1)
             self._leave_spoiled(cases)
             self._bound(cases, [{name: noise.among(1 + self.draws) for name, noise in one.items()} for one in self._noises])
             return True
@@ -289,10 +292,6 @@ class Drawing:
             return Failure(model)
         session = self._open(model, inferred=True)
         return self._open(model) if isinstance(session, Failure) else session
-
-
-def _elements(inputs: Sequence[ir.Value], sizes: Sizes) -> int:
-    return sum(elements_of(value, known(inputs, sizes)) for value in inputs)
 
 
 def _shapes(outputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:

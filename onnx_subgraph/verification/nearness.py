@@ -71,7 +71,8 @@ def nearness(
     """
     exact = flatten(truth(case.given))
     mine, theirs = flatten(case.outputs), flatten(outputs)
-    again = {} if isinstance(optimised, Failure) or isinstance(other := run(optimised, case.feeds), Failure) else flatten(other)
+    other = optimised if isinstance(optimised, Failure) else run(optimised, case.fed_to(optimised))
+    again = {} if isinstance(other, Failure) else flatten(other)
     found = {}
     for name in names:
         reference = mine.get(name)

@@ -89,8 +89,7 @@ def with_results_fed(model: ir.Model, results: Mapping[str, ir.DataType], known:
     """
     copy = model.clone()
     for node, cut in _cuts(copy, results, known):
-        if node.op_type not in _SHAPED:
-            _yield_what_it_reads(node, copy.graph, next(iter(cut.values())))
+        _yield_what_it_reads(node, copy.graph, next(iter(cut.values())))
         for index, result in cut.items():
             _feed(node.outputs[index], result, results[result], copy.graph)
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
@@ -118,14 +117,15 @@ def _cuts(model: ir.Model, results: Collection[str], known: Sequence[Source]) ->
 
 
 def _yield_what_it_reads(node: ir.Node, graph: ir.Graph, result: str) -> None:
+    """Make outputs of the operands of a random node; of one whose elements it does not read, of the shape."""
     for index, value in enumerate(node.inputs):
-        if value is not None and not value.is_initializer() and isinstance(value.type, ir.TensorType | None):
-            output = value
-            if value.producer() is None or value.is_graph_output():
-                identity = ir.node("Identity", [value])
-                graph.insert_before(node, identity)
-                output = identity.outputs[0]
-                output.type = value.type
+        if value is not None and isinstance(value.type, ir.TensorType | None):
+            output, shaped = value, node.op_type in _SHAPED
+            if shaped or value.producer() is None or value.is_graph_output():
+                read = ir.node("Shape" if shaped else "Identity", [value])
+                graph.insert_before(node, read)
+                output = read.outputs[0]
+                output.type = ir.TensorType(ir.DataType.INT64) if shaped else value.type
             # Without Identity where possible: onnxruntime fuses a Transpose away that only an Identity reads besides a Gemm.
             output.name = f"input {index} of {result}"
             graph.outputs.append(output)

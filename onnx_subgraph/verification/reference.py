@@ -33,7 +33,7 @@ from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.given_shapes import check_given_shapes
 from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
-from onnx_subgraph.verification.memory import open_file, too_large
+from onnx_subgraph.verification.memory import too_large
 from onnx_subgraph.verification.nearness import exactly, inaccurate, nearness
 from onnx_subgraph.verification.observed import name_bodies, reached
 from onnx_subgraph.verification.randomness import listed
@@ -243,14 +243,14 @@ class Reference:
 
     def _fails_optimised(self, provider: str, case: Case) -> bool:
         """Whether onnxruntime's optimisation keeps the original, too, from running on these feeds."""
-        session = open_file(self.path, provider, optimised=True)
-        return isinstance(session, Failure) or isinstance(run(session, case.feeds), Failure)
+        session = self._drawings[provider].open_optimised()
+        return isinstance(session, Failure) or isinstance(run(session, case.fed_to(session)), Failure)
 
     def _nearer(self, case: Case, names: Collection[str], outputs: Outputs) -> Mapping[str, Finding]:
         """The outputs that are as near to the truth as the original's; empty if the user set the bounds."""
         if self._rtol is not None or self._atol is not None:
             return {}
-        optimised = open_file(self.path, self.providers[0], optimised=True)
+        optimised = self._drawings[self.providers[0]].open_optimised()
         try:
             found = nearness(case, names, optimised, self._truth, outputs)
         except UnknownError as why:

@@ -118,6 +118,11 @@ def elements_of(value: ir.Value, sizes: Mapping[str, int]) -> int:
     return math.prod(shape_of(value, sizes))
 
 
+def all_elements(inputs: Sequence[ir.Value], sizes: Sizes) -> int:
+    """The number of elements of all inputs with these sizes."""
+    return sum(elements_of(value, known(inputs, sizes)) for value in inputs)
+
+
 def moderate(inputs: Sequence[ir.Value], guesses: Iterable[Sizes]) -> Iterator[Sizes]:
     """The guesses that give no input more than `MOST_ELEMENTS`; the smallest one if there are none."""
     smallest: tuple[int, Sizes] | None = None
