@@ -6,8 +6,8 @@ function's nodes are recognised by the end of their names, and a call by the fun
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -21,29 +21,36 @@ _INLINED = "_inlfunc_"
 
 def reached(model: ir.Model, executed: Collection[str]) -> Reached:
     """The nodes of the model that ran. executed: the names that onnxruntime gave to the nodes that ran."""
-    inlined = [name for name in executed if name.startswith(_INLINED)]
+    inlined = _inlined(model, executed)
     kernel = {str(node.name) for node in model.graph.all_nodes() if node.name in executed}
     found = set(kernel)
     graphs = list(_graphs(model))
     callers = Counter(called for graph, _ in graphs for called in {node.op_type for node in graph if _is_call(node, model)})
-    for graph, inside_function in graphs:
+    for graph, function in graphs:
         names = {str(node.name) for node in graph if node.name}
-        if inside_function:
-            kernel |= (ran := {name for name in names if any(other.endswith(f"_{name}") for other in inlined)})
+        if function:
+            kernel |= (ran := {name for name in names if any(other.endswith(f"_{name}") for other in inlined[function])})
         else:
-            calls = {node.op_type for node in graph if _is_call(node, model) and callers[node.op_type] == 1}
-            ran = names & set(executed) or {called for called in calls if _ran(called, inlined)}
+            calls = {node.op_type for node in graph if _is_call(node, model)}
+            ran = names & set(executed) or {called for called in calls if callers[called] == 1 and inlined[called]}
         if ran or graph is model.graph:
             found |= names
     return Reached(frozenset(kernel), frozenset(found))
 
 
+def _inlined(model: ir.Model, executed: Collection[str]) -> Mapping[str, set[str]]:
+    """Name of a function → the names of its nodes that ran. A name begins with that of the function; the longest one counts."""
+    functions = sorted({function.name for function in model.functions.values()}, key=len, reverse=True)
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in executed:
+        owner = next((function for function in functions if name.startswith(f"{_INLINED}{function}_")), None)
+        if owner is not None:
+            found[owner].add(name)
+    return found
+
+
 def _is_call(node: ir.Node, model: ir.Model) -> bool:
     return node.op_identifier() in model.functions
-
-
-def _ran(function: str, inlined: Collection[str]) -> bool:
-    return any(name.startswith(f"{_INLINED}{function}_") for name in inlined)
 
 
 def name_bodies(model: ir.Model) -> bool:
@@ -61,9 +68,9 @@ def name_bodies(model: ir.Model) -> bool:
     return found
 
 
-def _graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, bool]]:
-    """Every graph of the model, and whether it is inside a function."""
-    queue = [(model.graph, False), *((function.graph, True) for function in model.functions.values())]
+def _graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, str]]:
+    """Every graph of the model, and the name of the function that it is inside; "" for none."""
+    queue = [(model.graph, ""), *((function.graph, function.name) for function in model.functions.values())]
     while queue:
         graph, inside = queue.pop()
         yield graph, inside

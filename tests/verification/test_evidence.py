@@ -510,3 +510,22 @@ def test_a_call_in_a_body_that_ran_has_run(tmp_path: Path) -> None:
     model = write(tmp_path / "loop.onnx", IN_A_LOOP.replace("LINES", lines))
     result = fuse(model, tmp_path / "out.onnx", load_patterns(), Options(target="function"))
     assert (len(result.rewrites), result.verdict.coverage.body, result.verdict.coverage.alone) == (1, 1, 0)
+
+
+CALLED = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[n, 8] x) => (float[n, 8] y) {
+  low = Constant <value = float {-1e6}> () least = ReduceMin <keepdims = 0> (x) c = Less (least, low)
+  y = If (c) <then_branch = t () => (float[n, 8] u) { u = THEN (x) }, else_branch = e () => (float[n, 8] v) { v = ELSE (x) }> }
+"""
+FUNCTION = '<opset_import: ["" : 17], domain: "my"> NAME (a) => (b) { [n] b = OPERATOR (a) }'
+
+
+@pytest.mark.parametrize(("then", "other"), [("F", "F_x"), ("F", "G"), ("F_x", "F"), ("F", "Fx")])
+def test_a_call_that_no_run_took_is_not_taken_for_another(tmp_path: Path, then: str, other: str) -> None:
+    """The name of one function begins with that of the other, and their nodes have one name."""
+    plain = CALLED.replace("THEN", "Relu").replace("ELSE", "Neg")
+    functions = FUNCTION.replace("NAME", then).replace("OPERATOR", "Abs") + FUNCTION.replace("NAME", other).replace(
+        "OPERATOR", "Neg"
+    )
+    called = CALLED.replace("THEN", f"my.{then}").replace("ELSE", f"my.{other}") + functions
+    verdict = verify(write(tmp_path / "plain.onnx", plain), write(tmp_path / "called.onnx", called))
+    assert verdict.verdict == "different" and "no run took" in verdict.runs[-1].problem, verdict
