@@ -9,6 +9,9 @@ from onnx_subgraph.verification.feeds import Feeds
 from onnx_subgraph.verification.sessions import Outputs, Session
 from onnx_subgraph.verification.sizes import Sizes
 
+COARSE = 4.0
+"""The factor of the bounds of a coarse case."""
+
 
 @dataclass(slots=True)
 class Case:
@@ -18,6 +21,8 @@ class Case:
     unsteady: whether a rounding inside the original changes the shape of an output, or makes the run fail. Such a case says
     nothing about a candidate that rounds differently, and is not compared.
     wide: whether the feeds are of many magnitudes, where the original itself may be far from what it means.
+    coarse: whether the case is to find large differences, so that its bounds are `COARSE` times as large. Each case more could
+    exceed by chance what was measured of its noise.
     spoiled: the outputs that onnxruntime's optimisation changes in the original itself; compared without optimisation only.
     """
 
@@ -30,6 +35,7 @@ class Case:
     seconds: float = 0.0
     unsteady: bool = False
     wide: bool = False
+    coarse: bool = False
     spoiled: set[str] = field(default_factory=set)
 
     @property

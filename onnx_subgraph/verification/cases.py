@@ -10,7 +10,7 @@ Random operators run once; from then on their results are fed as inputs (`fed`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.verification.bounds import NOTHING, Array, Bound, Noise, bound
-from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.case import COARSE, Case
 from onnx_subgraph.verification.draws import Floats
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
@@ -196,7 +196,7 @@ class Drawing:
             if first.seconds < QUICK:
                 small = (sizes for sizes in self._trials(shapes, USUAL, 0) if all_elements(inputs, sizes) <= MOST_USUAL)
                 usual = self._found(session, refusals, small, seed + LONG, other_than=first.sizes, floats=floats)
-                cases += [] if isinstance(usual, Failure) else [usual]
+                cases += [] if isinstance(usual, Failure) else [replace(usual, coarse=True)]
         return cases
 
     def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
@@ -247,7 +247,8 @@ class Drawing:
     def _bound(self, cases: Sequence[Case], noises: Sequence[Mapping[str, Noise]]) -> None:
         """Set the bounds of all cases from rtol and atol, or from the noise."""
         for case, noise in zip(cases, noises, strict=True):
-            case.bounds = {name: self._bound_of(name, a, noise.get(name, NOTHING)) for name, a in flatten(case.outputs).items()}
+            bounds = {name: self._bound_of(name, a, noise.get(name, NOTHING)) for name, a in flatten(case.outputs).items()}
+            case.bounds = {name: one.times(COARSE) for name, one in bounds.items()} if case.coarse else bounds
 
     def _bound_of(self, name: str, array: Array, noise: Noise) -> Bound:
         if name in self.fed.random:

@@ -43,5 +43,5 @@ def _first(
         feeds = draw_feeds(model, given, at, kind)
         outputs = run(session, feeds)
         if not isinstance(outputs, Failure) and nonfinite(outputs) <= nonfinite(like.outputs):
-            yield Case(dict(given), at, feeds, outputs, wide=True)
+            yield Case(dict(given), at, feeds, outputs, wide=True, coarse=True)
             return
