@@ -102,7 +102,7 @@ def checked(options: Options) -> Options:
         raise UsageError(f"opset is {options.opset!r}", hint='give "auto", "keep", or the number of an opset')
     check_not_negative(rtol=options.rtol, atol=options.atol, accuracy=options.accuracy)
     check_whole(seed=options.seed)
-    check_shapes({**options.shapes, **options.fixed})
+    check_shapes(options.shapes, options.fixed)
     check_numerics(options.numerics, options.target)
     if options.bench and not options.providers:
         raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")

@@ -23,7 +23,7 @@ def path_of(given: object, what: str = "a model") -> Path:
 
 def several(paths: StrPath | Iterable[StrPath], what: str = "a file") -> tuple[Path, ...]:
     """One path or many, as a tuple of paths: a `str` is one path. what: for the message. Raises UsageError as `path_of`."""
-    given = paths if isinstance(paths, Iterable) and not isinstance(paths, str | bytes) else (paths,)
+    given = paths if isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike) else (paths,)
     return tuple(path_of(path, what) for path in given)
 
 

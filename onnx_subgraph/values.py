@@ -30,7 +30,7 @@ def providers_of(given: str | Iterable[str]) -> tuple[str, ...]:
 def check_not_negative(**given: object) -> None:
     """Raises UsageError for the first of these that is negative, infinite or not a number. None stands for a default."""
     for name, value in given.items():
-        if value is not None and not (isinstance(value, Real) and 0 <= float(value) < inf):
+        if value is not None and not (isinstance(value, Real) and 0 <= value < inf):  # type: ignore[operator]
             raise UsageError(f"{name} is {value!r}", hint="give a number that is 0 or more")
 
 
@@ -46,10 +46,10 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def check_shapes(shapes: Mapping[str, object]) -> None:
+def check_shapes(*shapes: Mapping[str, object]) -> None:
     """Raises UsageError for a shape that is no sequence of whole numbers of 1 and more. shapes: input → shape."""
-    for name, shape in shapes.items():
-        sizes = None if isinstance(shape, str) or not isinstance(shape, Iterable) else tuple(shape)
+    for name, shape in (pair for one in shapes for pair in one.items()):
+        sizes = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else None
         if sizes is None or not all(_is_whole(size) and int(size) > 0 for size in sizes):
             hint = "give whole numbers of 1 and more, for example (1, 128)"
             raise UsageError(f"the shape of the input {name!r} is {shape!r}", hint=hint)

@@ -92,7 +92,8 @@ def find_models(words: Sequence[Path]) -> Models:
     seen: set[Path] = set()
     for word in words:
         for one in _named(word):
-            place = one.path.parent.resolve() / one.path.name  # a link keeps its own name: in a cache it leads to a checksum
+            # A link keeps its own name: in a cache it leads to a checksum.
+            place = Path(os.path.realpath(one.path.parent)) / one.path.name
             if place not in seen:
                 named.append(one)
             seen.add(place)

@@ -54,9 +54,9 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
     domains: domains of the loaded packs; their operators are not checked, because their schemas are unknown.
     """
     _check_size(pattern)
-    check_operands(pattern.match, pattern.results)
     for assignment in pattern.match:
         check_assignment(assignment, domains, matching=True)
+    check_operands(pattern.match, pattern.results)
     for sentence in () if pattern.grow is None else sentences(pattern.grow):
         _check_named_operators(sentence)
     if pattern.grow is not None:

@@ -16,6 +16,10 @@ from onnx_subgraph.model.element_types import FLOATS
 Item = tuple[ir.Value | Virtual, float]
 
 
+_DISTINCT = 1e4
+"""Integers below this differ by more than the tolerance of numbers."""
+
+
 class Factoring(NamedTuple):
     """constant ∘ items, computed by `nodes`: one step of a sum or product (`Expansions`), or several (`chain`).
 
@@ -79,10 +83,13 @@ class Expansions:
         raise NotImplementedError
 
     def _alone(self, value: ir.Value) -> Factoring | None:
-        """A quotient of integers: it rounds, so a/b*c is not a*c/b."""
+        """A quotient of integers: it rounds, so a/b*c is not a*c/b. None with a number that another one may be taken for."""
         node = self._view.producer(value)
         step = None if node is None or node.domain or not self.is_product else PRODUCTS.get(node.op_type)
-        return None if node is None or step is None or not step.floats or _is_float(node) else self._factored(step, node)
+        if node is None or step is None or not step.floats or _is_float(node):
+            return None
+        numbers = (self._view.scalar(v) for v in node.inputs if v is not None)
+        return self._factored(step, node) if all(n is None or abs(n.number) < _DISTINCT for n in numbers) else None
 
     def _step(self, step: Step, node: ir.Node) -> Factoring | None:
         """A node as the sum or product that its operator computes."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import prod
+from math import inf, isfinite, prod
 
 from onnx_subgraph import operators
 from onnx_subgraph.errors import PatternError, Span
@@ -211,8 +211,11 @@ class _Normaliser:
         kept = [(self.normal(item), power) for item, power in others if number_of(item) is None]
         try:
             constant = prod((n**p for n, p in numbers), start=1.0) if product else sum((n * p for n, p in numbers), start=0.0)
-        except OverflowError:
-            raise PatternError("the constants multiply to infinity", span=span, hint="write smaller numbers") from None
+        except (OverflowError, ZeroDivisionError):
+            constant = inf
+        if not isfinite(constant) or (product and not constant):
+            what = "product is 0 or infinite" if product else "sum is infinite"
+            raise PatternError(f"the {what}", span=span, hint="write finite numbers, and none that is 0 in a product")
         name, optional = (None, None) if scalar is None else (scalar.name, scalar if scalar.optional else None)
         chain = Chain(product, constant, tuple(kept), name, span, optional)
         return kept[0][0] if scalar is None and is_empty(chain) else chain

@@ -129,10 +129,10 @@ def save(model: ir.Model, path: Path, source: Path | None) -> None:
         placement.write(lambda: pieces(model, path))
 
 
-def _data_of_others(path: Path) -> Iterator[tuple[str, Path]]:
-    """The names of the other models in the folder of `path`, each with every data file that it reads."""
-    for other in sorted(path.parent.glob("*.onnx")):
-        if other.name != path.name:
+def _data_of_others(path: Path, *folders: Path) -> Iterator[tuple[str, Path]]:
+    """The names of the other models in the folder of `path`, and in these, each with every data file that it reads."""
+    for other in sorted(model for folder in {path.parent, *folders} for model in folder.glob("*.[oO][nN][nN][xX]")):
+        if other != path:
             with suppress(ModelError, ValueError):  # what nobody can read has no data
                 yield from ((other.name, file) for file in data_files(other))
 
@@ -201,7 +201,8 @@ def _hand_on_data(file: Path, target: Path, path: Path) -> None:
     if target.exists() and target.samefile(file):
         return
     if target.exists() and not _same_bytes(file, target):
-        user = next((other for other, data in _data_of_others(path) if data.resolve() == target.resolve()), None)
+        others = _data_of_others(path, target.parent)
+        user = next((other for other, data in others if data.resolve() == target.resolve()), None)
         if user is not None:
             raise UsageError(f"{target}: is data of {user} and would be overwritten", hint="choose another output folder")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ def record(types: dict[str, str], node: onnx.NodeProto, known: Schema | None) ->
     for position, result in enumerate(node.output):
         formal = None if known is None or not known.outputs else formal_at(known.outputs, position)
         found = None
-        if node.op_type == "Cast":
+        if node.op_type == "Cast" and not node.domain:
             found = next(numpy_name(ir.DataType(given.i)) for given in node.attribute if given.name == "to")
         elif formal is not None and len(formal.types) == 1:
             found = _BY_TYPE.get(next(iter(formal.types)))

@@ -53,7 +53,7 @@ def verify(
     """
     check_not_negative(rtol=rtol, atol=atol)
     check_whole(seed=seed)
-    check_shapes({**(shapes or {}), **(fixed or {})})
+    check_shapes(shapes or {}, fixed or {})
     providers, candidate = providers_of(providers), path_of(candidate)
     original = Reference(
         path_of(reference),

@@ -96,6 +96,12 @@ def test_a_link_to_a_file_is_a_model_of_its_own_name() -> None:
 
 
 @pytest.mark.usefixtures("zoo")
+def test_a_link_that_leads_to_itself_names_a_missing_file() -> None:
+    Path("loop").symlink_to("loop")
+    assert find_models([Path("loop/x.onnx")]).paths == (Path("loop/x.onnx"),)
+
+
+@pytest.mark.usefixtures("zoo")
 def test_a_list_may_begin_with_a_byte_order_mark() -> None:
     Path("l.txt").write_text("zoo/b.onnx\n", encoding="utf-8-sig")
     assert find_models([Path("@l.txt")]).paths == (Path("zoo/b.onnx"),)

@@ -140,6 +140,7 @@ QUOTIENTS = {
     "a number": ("y = x / 3 + z", "q = Div(x, three) y = Add(q, z)", 1),
     "the operands in another order": ("y = Abs(Div(k, x))", "q = Div(x, k) y = Abs(q)", 1),
     "another number": ("y = x / 3 + z", "q = Div(x, k) y = Add(q, z)", 0),
+    "a large number that is nearly the same": ("y = x / 1000001 + z", "q = Div(x, million) y = Add(q, z)", 0),
     "a factor before it": ("y = x * z / k", "p = Mul(x, z) y = Div(p, k)", 0),
     "a factor behind it": ("y = x * z / k", "q = Div(x, k) y = Mul(q, z)", 0),
     "two divisors": ("y = x / (z * k)", "q = Div(x, z) y = Div(q, k)", 0),
@@ -151,7 +152,9 @@ def test_a_quotient_of_integers_matches_alone(formula: str, text: str, count: in
     """It rounds: 3 * (x / 3) is not x."""
     names = [name for name in "xzk" if name in formula]
     example = "{" + ", ".join(f'{name}: "int64[2, 3] in [1, 9]"' for name in names) + "}"
-    graph = model(text, inputs="int64[2, 3] x, int64[2, 3] z, int64[2, 3] k", constants="int64 three = {3}")
+    graph = model(
+        text, inputs="int64[2, 3] x, int64[2, 3] z, int64[2, 3] k", constants="int64 three = {3}, int64 million = {1000000}"
+    )
     assert matches(pattern(formula, f"y = Max({', '.join(names)})", example=example), graph) == count
 
 

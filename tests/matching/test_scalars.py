@@ -135,7 +135,17 @@ def test_the_magnitude_of_a_constant_is_its_largest_absolute_value() -> None:
     assert Number(-2.0, "float32", ()).magnitude == 2.0
 
 
-def test_constants_that_multiply_to_infinity_are_refused_with_their_place() -> None:
-    with pytest.raises(PatternError, match="the constants multiply to infinity") as raised:
-        normalise(pattern("y = Tanh((1e200 * x) ** 2)", "y = Abs(x)", example='{x: "float32[2]"}'))
+@pytest.mark.parametrize(
+    ("formula", "what"),
+    [
+        ("(1e200 * x) ** 2", "product"),
+        ("Div(x, 0)", "product"),
+        ("Mul(x, 0)", "product"),
+        ("x - inf", "sum"),
+        ("x * inf", "product"),
+    ],
+)
+def test_constants_that_are_0_or_infinite_are_refused_with_their_place(formula: str, what: str) -> None:
+    with pytest.raises(PatternError, match=f"the {what} is .*infinite") as raised:
+        normalise(pattern(f"y = Tanh({formula})", "y = Abs(x)", example='{x: "float32[2]"}'))
     assert raised.value.span is not None

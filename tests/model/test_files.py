@@ -456,6 +456,14 @@ def test_copying_does_not_overwrite_the_data_of_another_model(tmp_path: Path) ->
     load(other)
 
 
+def test_copying_does_not_overwrite_data_of_models_in_the_folder_of_the_data(tmp_path: Path) -> None:
+    source = with_data(tmp_path / "in", location="weights/model.data")
+    other = with_data(tmp_path / "out" / "weights", size=1 << 9)
+    with pytest.raises(UsageError, match=r"data of model\.onnx"):
+        hand_on(source, tmp_path / "out" / "model.onnx")
+    load(other)
+
+
 def test_a_temporary_file_uses_the_data_of_its_source(tmp_path: Path) -> None:
     import onnxruntime
 
