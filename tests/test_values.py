@@ -120,6 +120,12 @@ def test_a_model_in_memory_is_to_be_saved_first(function: Callable[[object], obj
     assert str(error.value) == said
 
 
+def test_shapes_that_another_mapping_fixes_are_checked_too() -> None:
+    for shapes, fixed in (({"x": "bad"}, {"x": (1, 8)}), ({"x": (1, 8)}, {"x": "bad"}), ({"x": ""}, {})):
+        with pytest.raises(UsageError, match="the shape of the input 'x' is"):
+            verify(MISSING, MISSING, shapes=shapes, fixed=fixed)  # type: ignore[arg-type]
+
+
 def test_there_must_be_a_model_to_time() -> None:
     with pytest.raises(UsageError, match="there is no model to time"):
         bench([], BenchOptions())

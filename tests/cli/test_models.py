@@ -41,6 +41,8 @@ zoo/a/*.onnx
         (["zoo/c"], ["zoo/c/d/m.onnx"], ["d/m.onnx"]),
         (["zoo/*.onnx"], ["zoo/b.onnx"], ["b.onnx"]),
         (["zoo/**/m.onnx"], ["zoo/a/m.onnx", "zoo/c/d/m.onnx"], ["a/m.onnx", "c/d/m.onnx"]),
+        (["zoo/**/*.onnx"], ["zoo/a/m.onnx", "zoo/b.onnx", "zoo/c/d/m.onnx"], ["a/m.onnx", "b.onnx", "c/d/m.onnx"]),
+        (["zoo/a/**"], ["zoo/a/m.onnx"], ["m.onnx"]),
         (["zoo/[ab]*/*.onnx"], ["zoo/a/m.onnx"], ["a/m.onnx"]),
         (["zoo/b.onnx", "zoo"], ["zoo/b.onnx", "zoo/a/m.onnx", "zoo/c/d/m.onnx"], ["b.onnx", "a/m.onnx", "c/d/m.onnx"]),
         (["zoo/b.onnx", "zoo/a/../b.onnx"], ["zoo/b.onnx"], ["b.onnx"]),

@@ -141,6 +141,8 @@ QUOTIENTS = {
     "the operands in another order": ("y = Abs(Div(k, x))", "q = Div(x, k) y = Abs(q)", 1),
     "another number": ("y = x / 3 + z", "q = Div(x, k) y = Add(q, z)", 0),
     "a large number that is nearly the same": ("y = x / 1000001 + z", "q = Div(x, million) y = Add(q, z)", 0),
+    "an operator before it": ("y = Abs(x) / k + z", "a = Abs(x) q = Div(a, k) y = Add(z, q)", 1),
+    "a difference": ("y = Abs(x - k)", "q = Div(x, k) y = Abs(q)", 0),
     "a factor before it": ("y = x * z / k", "p = Mul(x, z) y = Div(p, k)", 0),
     "a factor behind it": ("y = x * z / k", "q = Div(x, k) y = Mul(q, z)", 0),
     "two divisors": ("y = x / (z * k)", "q = Div(x, z) y = Div(q, k)", 0),
@@ -156,6 +158,13 @@ def test_a_quotient_of_integers_matches_alone(formula: str, text: str, count: in
         text, inputs="int64[2, 3] x, int64[2, 3] z, int64[2, 3] k", constants="int64 three = {3}, int64 million = {1000000}"
     )
     assert matches(pattern(formula, f"y = Max({', '.join(names)})", example=example), graph) == count
+
+
+def test_a_quotient_of_integers_is_found_behind_what_changes_nothing() -> None:
+    graph = model("q = Div(x, k) i = Identity(q) y = Abs(i)", inputs="int64[2, 3] x, int64[2, 3] k")
+    probe = pattern("y = Abs(Div(x, k))", "y = Max(x, k)", example='{"x, k": "int64[2, 3] in [1, 9]"}')
+    (match,) = found(probe, graph).matches
+    assert [node.op_type for node in match.nodes] == ["Div", "Identity", "Abs"]
 
 
 def test_a_square_is_no_cube() -> None:

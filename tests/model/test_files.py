@@ -372,13 +372,14 @@ def test_saving_does_not_overwrite_the_data_of_another_model(tmp_path: Path) -> 
     save(load(source), out / "model.onnx", source)
     kept = copy(out / "model.onnx", out / "best.onnx")
     (out / "broken.onnx").write_text("no model")
+    edited(copy(kept, out / "strange.onnx"), lambda proto: proto.graph.initializer[0].external_data.add(key="offset", value="x"))
     source = with_data(tmp_path / "larger", size=1 << 11)
     for _ in range(2):
         save(load(source), out / "model.onnx", source)
         weights = [numpy_helper.to_array(onnx.load(path).graph.initializer[0]) for path in (kept, out / "model.onnx")]
         for weight, size in zip(weights, (1 << 10, 1 << 11), strict=True):
             np.testing.assert_array_equal(weight, np.arange(size, dtype=np.float32))
-        names = ["best.onnx", "broken.onnx", "model.onnx", "model.onnx.1.data", "model.onnx.data"]
+        names = ["best.onnx", "broken.onnx", "model.onnx", "model.onnx.1.data", "model.onnx.data", "strange.onnx"]
         assert sorted(file.name for file in out.iterdir()) == names
 
 

@@ -76,6 +76,15 @@ def test_a_state_that_the_program_gives_stays() -> None:
     assert not found and written.graph.node[-1].input == proto.graph.node[-1].input
 
 
+def test_an_operator_of_another_domain_keeps_its_zeros() -> None:
+    proto = network("LSTM", FIXED, "h")
+    proto.graph.node[-1].domain = "com.acme"
+    proto.opset_import.add(domain="com.acme", version=1)
+    model = ir.from_proto(proto)
+    infer_shapes(model)
+    assert not simplify_first(model)
+
+
 def test_zeros_that_others_read_stay_for_them() -> None:
     proto = network("LSTM", OF_THE_BATCH + " also = Add(h, h)", "h, c")
     proto.graph.output.append(onnx.helper.make_tensor_value_info("also", onnx.TensorProto.FLOAT, [1, None, HIDDEN]))

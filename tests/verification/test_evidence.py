@@ -10,12 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.model.files import load
 from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.verification.cases import Drawing
+from onnx_subgraph.verification.observed import reached
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.verdict import Verdict
@@ -517,6 +521,18 @@ CALLED = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[n, 8] x)
   y = If (c) <then_branch = t () => (float[n, 8] u) { u = THEN (x) }, else_branch = e () => (float[n, 8] v) { v = ELSE (x) }> }
 """
 FUNCTION = '<opset_import: ["" : 17], domain: "my"> NAME (a) => (b) { [n] b = OPERATOR (a) }'
+
+
+@pytest.mark.parametrize(("other", "ran"), [("G", {"then"}), ("F", set())], ids=["another function", "the same function"])
+def test_a_call_has_run_if_no_other_graph_calls_its_function(other: str, ran: set[str]) -> None:
+    """A function that a second one calls, or a second branch, tells nothing of the first branch."""
+    text = CALLED.replace("u = THEN", "[then] u = my.F").replace("v = ELSE", f"[other] v = my.{other}")
+    functions = [FUNCTION.replace("NAME", name).replace("OPERATOR", "Abs") for name in {"F", other}]
+    model = ir.from_proto(onnx.parser.parse_model(text + "".join(functions)))
+    assert reached(model, {"_inlfunc_F_n"}).reached & {"then", "other"} == ran
+    through = FUNCTION.replace("NAME", "H").replace("OPERATOR", "my.F").replace('"" : 17]', '"" : 17, "my" : 1]')
+    model = ir.from_proto(onnx.parser.parse_model(text + "".join([*functions, through])))
+    assert not reached(model, {"_inlfunc_F_n"}).reached & {"then", "other"}
 
 
 @pytest.mark.parametrize(("then", "other"), [("F", "F_x"), ("F", "G"), ("F_x", "F"), ("F", "Fx")])

@@ -125,6 +125,25 @@ def test_a_model_that_draws_the_same_is_equivalent(body: str, tmp_path: Path) ->
     assert verdict.verdict == "equivalent" and len(verdict.random) == 1
 
 
+BY_REFERENCE = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[n, 8] x) => (float[n, 8] y) {
+  r = my.F <s = SCALE> (x) y = Add (x, r) }
+<opset_import: ["" : 17], domain: "my"> F <s> (a) => (b) { FIRST SECOND b = Add (c, d) }
+"""
+TWO = ("c = RandomNormalLike <scale : float = @s> (a)", "d = RandomUniformLike (a)")
+
+
+def test_functions_draw_the_same_in_any_order_and_with_the_attributes_of_the_call(tmp_path: Path) -> None:
+    def written(name: str, scale: float, first: str, second: str) -> Path:
+        text = BY_REFERENCE.replace("SCALE", str(scale)).replace("FIRST", first).replace("SECOND", second)
+        onnx.save(onnx.parser.parse_model(text), tmp_path / name)
+        return tmp_path / name
+
+    one = written("one.onnx", 1.0, *TWO)
+    assert verify(one, written("other.onnx", 1.0, *reversed(TWO))).verdict == "equivalent"
+    verdict = verify(one, written("scaled.onnx", 2.0, *TWO))
+    assert verdict.verdict == "different" and verdict.reason.startswith("the candidate draws other numbers than ")
+
+
 SHIFTED = "t = Sub (x, mean) s = Mul (t, t) r = RandomNormalLike (s) y = Add (s, r)"
 
 

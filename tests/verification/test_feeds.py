@@ -322,6 +322,36 @@ def test_floats_that_are_only_compared_may_be_other_numbers() -> None:
     assert all((x < 0).any() and (x == 0).any() and (x == 1).any() for x in found[2:])
 
 
+@pytest.mark.parametrize("element", ["uint16", "int16", "int32", "uint32", "uint64"])
+def test_wide_integers_have_both_signs_or_all_values(element: str) -> None:
+    """Of 16 bits there are few enough to draw all; none of a larger type is one that wrapped around."""
+    found = draw_feeds(model(f"g ({element}[900] x) => ({element}[900] y) {{ y = Identity(x) }}"), {}, 0, "wide")["x"]
+    if "16" in element:
+        assert np.ptp(found.astype(np.int64)) > 60_000
+    else:
+        assert 900 < found.max() < 1000 and (found.min() < -900 if element == "int32" else found.min() < 100)
+
+
+def test_a_size_of_two_axes_is_no_batch() -> None:
+    """The height and the width of an image may have one name."""
+    assert symbols(model("g (float[S, S] x) => (float[S, S] y) { y = Neg(x) }").graph.inputs) == {"S": "length"}
+    assert symbols(model("g (float[1, 3, H, H] x) => (float[1, 3, H, H] y) { y = Neg(x) }").graph.inputs) == {"H": "image"}
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 7])
+def test_rows_of_free_masks_are_of_all_kinds(length: int) -> None:
+    """Every other row of a mask of numbers is one; positions begin elsewhere in each row."""
+    shape = f"[8, {length}]"
+    inputs = f"bool{shape} mask, int64{shape} m_mask, int64{shape} position_ids"
+    feeds = draw_feeds(model(f"g ({inputs}) => (bool{shape} y) {{ y = Not(mask) }}"), {}, 96, "free")
+    rows = [tuple(row) for row in feeds["mask"]]
+    if length > 1:
+        assert not rows[0][0] and all(rows[2]) and not rows[3][-1], "padded at the left, without a 0, padded at the right"
+        assert set(feeds["m_mask"][::2].reshape(-1).tolist()) <= {0, 1} and np.ptp(feeds["m_mask"][1::2]) > 100
+        assert (np.diff(feeds["position_ids"]) == 1).all() and len(set(feeds["position_ids"][:, 0].tolist())) > 1
+    assert feeds["mask"].shape == (8, length)
+
+
 def test_wide_floats_of_16_bits_are_smaller() -> None:
     both = model("g (float16[N, 8] h, float[N, 8] x) => (float16[N, 8] y, float[N, 8] z) { y = Abs(h) z = Abs(x) }")
     found = draw_feeds(both, {"N": 64}, 0, "wide")

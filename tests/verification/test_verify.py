@@ -22,9 +22,9 @@ from onnx_subgraph.report.wording import exceptions
 from onnx_subgraph.verification import trial
 from onnx_subgraph.verification.bounds import Noise, bound
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.cases import Drawing
+from onnx_subgraph.verification.cases import LONG, Drawing
 from onnx_subgraph.verification.judge import compare
-from onnx_subgraph.verification.larger import WIDE
+from onnx_subgraph.verification.larger import FREE, WIDE
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, open_session, run
 from onnx_subgraph.verification.trial import CPU
@@ -248,6 +248,20 @@ def test_an_error_at_usual_sizes_only_is_found(tmp_path: Path, inputs: str, body
         write(tmp_path / f"{name}.onnx", f'<ir_version: 8, opset_import: ["" : 17]> {text}')
     assert verify(tmp_path / "one.onnx", tmp_path / "one.onnx").verdict == "equivalent"
     assert verify(tmp_path / "one.onnx", tmp_path / "other.onnx").verdict == "different"
+
+
+def test_which_sets_of_inputs_are_drawn(tmp_path: Path) -> None:
+    """One of usual sizes, one of large numbers and one that is less usual, where the user leaves the bound to the tool."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[DIMS] x) => (float[DIMS] y) { y = Relu (x) }'
+    free, fixed = (write(tmp_path / f"{dims}.onnx", text.replace("DIMS", dims)) for dims in ("N, S", "2, 3"))
+
+    def seeds(model: Path, **options: float) -> list[int]:
+        runs = verify(model, model, **options).runs  # type: ignore[arg-type]
+        return sorted(run.seed or 0 for run in runs if not run.optimised)
+
+    assert [seed for seed in seeds(free) if seed >= LONG] == [LONG, WIDE, FREE]
+    assert [seed for seed in seeds(fixed) if seed >= LONG] == [WIDE, FREE]
+    assert not [seed for seed in seeds(free, rtol=1e-3) if seed >= LONG]
 
 
 LARGER = {
