@@ -19,11 +19,13 @@ Floats = Literal["normal", "wide", "less wide", "positive", "free"]
 """How values are drawn. Floats are standard normal; of many magnitudes, up to some hundreds, or some tens; or positive.
 
 Integers that are no index, mask or length are drawn from 0 to 99, if wide or free from -1000 to 999. Free values have less of a
-purpose: every other row of a mask of numbers has wide numbers, the others are masks of all kinds, each row has positions of its
-own, and lengths may be short. Some models are not meant for that.
+purpose: every other row of a mask of numbers has wide numbers, or is added to scores, the others are masks of all kinds; each row
+has positions of its own, lengths may be short, and images are positive. Some models are not meant for that.
 """
 MAGNITUDES = 8
 """Wide floats are standard normal times a power of two below 2 ** MAGNITUDES …"""
+ADDED = 1e4
+"""What is taken from a score that is hidden."""
 FEW = 5
 """… or below 2 ** FEW in 16 bits, which overflow sooner, and where the others overflow, as exponentials do."""
 
@@ -57,6 +59,8 @@ def draw(
             return mask
         of_mask = _row(shape) % 2 == 0 if floats == "free" and len(shape) > 1 else rng.random(shape) < 0.5
         numbers = _numbers(value, meant, shape, seed, rng, "wide" if floats == "free" else floats)
+        if floats == "free" and len(shape) > 1 and dtype.is_floating_point():
+            numbers = np.where(_row(shape) % 4 == 3, (mask.astype(np.float64) - 1) * ADDED, numbers)
         return np.where(of_mask, mask, numbers).astype(numpy_dtype)
     if meant.longest:
         lengths = rng.integers(1 if floats == "free" else (meant.longest + 1) // 2, meant.longest + 1, shape)
@@ -98,7 +102,7 @@ def _numbers(
     if dtype.is_floating_point():
         scale = magnitudes(rng, shape, numpy_dtype, most) if most else 1.0
         array = np.asarray(rng.standard_normal(shape) * scale).astype(numpy_dtype)
-        return np.abs(array) if floats == "positive" else array
+        return np.abs(array) if floats == "positive" or (floats == "free" and len(shape) > 2) else array
     if numpy_dtype.kind == "c":
         return np.asarray(rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(numpy_dtype)
     raise UsageError(

@@ -28,6 +28,9 @@ from onnx_subgraph.verification.truth import UnknownError, evaluate
 MOST_WEIGHTS = 1 << 30
 """The most bytes of weights of a model that is evaluated in float64; the evaluation takes about six times as many."""
 
+FAR = 16.0
+"""A candidate may differ from the original by this factor more than the original differs from the truth."""
+
 Evaluate = Callable[[Mapping[str, Any]], Outputs]
 """The float64 results for these feeds. Raises UnknownError where they can't be computed."""
 
@@ -88,16 +91,20 @@ def nearness(
     return found
 
 
-def inaccurate(case: Case, names: Collection[str], truth: Evaluate) -> set[str]:
-    """The outputs among `names` where the original itself is further from the truth than its bound; empty if that is unknown."""
+def inaccurate(case: Case, errors: Mapping[str, float], truth: Evaluate) -> set[str]:
+    """The outputs that differ about as much as the original is wrong, further from the truth than its bound. {} if unknown.
+
+    errors: output → how far the candidate is from the original.
+    """
     try:
         exact = flatten(truth(case.given))
     except UnknownError:
         return set()
     mine = flatten(case.outputs)
-    floats = [name for name in names if name in exact and is_float(mine[name])]
+    floats = [name for name in errors if name in exact and is_float(mine[name])]
     with np.errstate(over="ignore"):
-        return {name for name in floats if not compare(exact[name].astype(mine[name].dtype), mine[name], case.bounds[name]).equal}
+        own = {name: compare(exact[name].astype(mine[name].dtype), mine[name], case.bounds[name]) for name in floats}
+    return {name for name, one in own.items() if not one.equal and errors[name] <= FAR * one.error}
 
 
 def around(truth: Array, own: Iterable[Array]) -> Bound:

@@ -226,7 +226,7 @@ class Reference:
 
     def _on_large(self, case: Case, runs: list[Run]) -> list[Run]:
         """The runs on large values without those of outputs that the original itself computes wrongly there."""
-        lost = inaccurate(case, [run.output for run in runs if not run.equal and not run.problem], self._truth)
+        lost = inaccurate(case, {run.output: run.error for run in runs if not run.equal and not run.problem}, self._truth)
         for name in lost:
             self._remarks[f"{name} is not compared on large inputs, where the original itself is inaccurate"] = None
         return [run for run in runs if run.output not in lost]

@@ -294,6 +294,7 @@ LESS_USUAL = {
         "c = Greater(x, none) y = Cast<to = 7>(c)",
     ),
     "a Relu of a comparison": ("float[N, 8] x", "c = Greater(x, zero) y = Where(c, x, zero)", "y = Clip(x, zero, six)"),
+    "positive numbers": ("float[N, 3, 8, 8] x", "m = ReduceMin(x) r = Relu(m) y = Sub(x, r)", "y = Identity(x)"),
     "a pair of flags": ("float[N, 2] x, bool[N, 2] f", "n = Neg(x) y = Where(f, x, n)", "y = Mul(x, signs)"),
     "positions of each row": (
         "int64[B, S] position_ids",
@@ -305,6 +306,11 @@ LESS_USUAL = {
         "m = Cast<to = 9>(attention_mask) w = Where(m, x, low) y = Softmax(w)",
         """m = Cast<to = 9>(attention_mask) w = Where(m, x, low) a = Slice(x, begin, end, last) b = Slice(w, end, far, last)
         c = Concat<axis = 1>(a, b) y = Softmax(c)""",
+    ),
+    "a mask that is added": (
+        "float[B, S] s, float[B, S] attention_mask",
+        "a = Add(s, attention_mask) y = Softmax(a)",
+        "m = Max(attention_mask, zero) a = Add(s, m) y = Softmax(a)",
     ),
     "a batch of three": (
         "float[batch, 8] x",
@@ -322,7 +328,8 @@ NUMBERS = """float one = {1}, float half = {0.5}, float zero = {0}, float six = 
 def test_an_error_at_less_usual_inputs_only_is_found(tmp_path: Path, inputs: str, one: str, other: str) -> None:
     for name, body in (("one", one), ("other", other)):
         element = "int64" if inputs.startswith("int64[N") else "float"
-        text = f"g ({inputs}) => ({element}[A, C] y) <{NUMBERS}> {{ {body} }}"
+        outputs = f"{element}[{'A, C, D, E' if '3, 8' in inputs else 'A, C'}] y"
+        text = f"g ({inputs}) => ({outputs}) <{NUMBERS}> {{ {body} }}"
         write(tmp_path / f"{name}.onnx", f'<ir_version: 8, opset_import: ["" : 17]> {text}')
     assert verify(tmp_path / "one.onnx", tmp_path / "one.onnx").verdict == "equivalent"
     assert verify(tmp_path / "one.onnx", tmp_path / "other.onnx").verdict == "different"
