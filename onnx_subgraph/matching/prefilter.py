@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TypeVar
 
 import onnx_ir as ir
@@ -254,7 +254,7 @@ def variants(factorings: Factorings, wanted: Form, value: ir.Value) -> list[Fact
         if not missing:
             found = () if wanted.needs_scalar and not scalars and constant == neutral else (factoring,)
         elif not wanted.has_scalar and (missing == len(scalars) or (0 < missing < len(scalars) and not wanted.is_silent)):
-            chosen = combinations(scalars, missing)
+            chosen = islice(combinations(scalars, missing), MOST_FACTORINGS)
             found = (_with_scalars(factorings.view, factoring, some, product=wanted.is_product) for some in chosen)
         seen += [one for one in found if not wanted.is_product or one.powers == wanted.powers]
     if wanted.has_scalar:  # A scale binds all scalars. So factorings that include those inside the operands come first.

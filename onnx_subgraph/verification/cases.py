@@ -192,7 +192,7 @@ class Drawing:
                 if not isinstance(outputs, Failure):
                     cases.append(Case(dict(sizes), at, feeds, outputs))
         if self.wide and self.rtol is None and self.atol is None and affordable >= 2:
-            cases += larger(self.model, session, first, fixed_by(inputs, shapes))
+            cases += larger(self.model, session, first, fixed_by(inputs, shapes), free=affordable >= 4)
             if first.seconds < QUICK:
                 small = (sizes for sizes in self._trials(shapes, USUAL, 0) if all_elements(inputs, sizes) <= MOST_USUAL)
                 usual = self._found(session, refusals, small, seed + LONG, other_than=first.sizes, floats=floats)

@@ -24,10 +24,10 @@ has positions of its own, lengths may be short, and images are positive. Some mo
 """
 MAGNITUDES = 8
 """Wide floats are standard normal times a power of two below 2 ** MAGNITUDES …"""
-ADDED = 1e4
-"""What is taken from a score that is hidden."""
 FEW = 5
 """… or below 2 ** FEW in 16 bits, which overflow sooner, and where the others overflow, as exponentials do."""
+ADDED = 1e4
+"""What is taken from a score that is hidden."""
 
 
 def element_type(value: ir.Value) -> ir.DataType | None:

@@ -24,14 +24,15 @@ SEVERAL = 3
 """The batch of a free case."""
 
 
-def larger(model: ir.Model, session: Session, first: Case, fixed: Sizes) -> Iterator[Case]:
+def larger(model: ir.Model, session: Session, first: Case, fixed: Sizes, *, free: bool) -> Iterator[Case]:
     """A case of many magnitudes, and a free one (`Floats`), where these overflow nothing that the first case does not.
 
-    session: of the original. fixed: the sizes that the user chose.
+    session: of the original. fixed: the sizes that the user chose. free: whether there is time for a free one.
     """
-    several = {name: SEVERAL for name, role in symbols(required_inputs(model)).items() if role == "batch"}
     yield from _first(model, session, first, WIDE, (first.sizes,), ("wide", "less wide"))
-    yield from _first(model, session, first, FREE, (first.sizes | several | fixed, first.sizes), ("free",))
+    if free:
+        several = {name: SEVERAL for name, role in symbols(required_inputs(model)).items() if role == "batch"}
+        yield from _first(model, session, first, FREE, (first.sizes | several | fixed, first.sizes), ("free",))
 
 
 def _first(
