@@ -44,5 +44,5 @@ def _first(
         feeds = draw_feeds(model, given, at, kind)
         outputs = run(session, feeds)
         if not isinstance(outputs, Failure) and nonfinite(outputs) <= nonfinite(like.outputs):
-            yield Case(dict(given), at, feeds, outputs, wide=True, coarse=True)
+            yield Case(dict(given), at, feeds, outputs, wide=True, coarse=kind == "free")
             return

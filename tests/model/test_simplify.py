@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -23,10 +24,10 @@ def parsed(body: str, inputs: str = X, outputs: str = "float[A, B, C] y", weight
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => ({outputs}) {stored} {{ {body} }}')
 
 
-def simplified(proto: onnx.ModelProto) -> tuple[Simplified, onnx.ModelProto]:
+def simplified(proto: onnx.ModelProto, change: Callable[[ir.Model], Simplified] = simplify) -> tuple[Simplified, onnx.ModelProto]:
     model = ir.from_proto(proto)
     infer_shapes(model)
-    found = simplify(model)
+    found = change(model)
     with declared_only(model):
         written = ir.to_proto(model)
     onnx.checker.check_model(written)

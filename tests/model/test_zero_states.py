@@ -7,9 +7,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.model.shapes import declared_only, infer_shapes
+from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.simplify_first import simplify_first
-from tests.model.test_simplify import operators, parsed, run
+from tests.model.test_simplify import operators, parsed, run, simplified
 
 WIDTH, HIDDEN = 3, 2
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -33,12 +33,7 @@ def network(operator: str, states: str, operands: str, inputs: str = "") -> onnx
 
 def first(proto: onnx.ModelProto) -> tuple[int, onnx.ModelProto]:
     """The number of states left out, and the model that is written."""
-    model = ir.from_proto(proto)
-    infer_shapes(model)
-    found = simplify_first(model)
-    with declared_only(model):
-        written = ir.to_proto(model)
-    onnx.checker.check_model(written)
+    found, written = simplified(proto, simplify_first)
     return found.passed, written
 
 
