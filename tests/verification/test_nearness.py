@@ -13,7 +13,7 @@ import pytest
 from onnx_subgraph.model.files import load
 from onnx_subgraph.verification.bounds import Bound
 from onnx_subgraph.verification.cases import Case
-from onnx_subgraph.verification.nearness import Evaluate, exactly, nearness
+from onnx_subgraph.verification.nearness import Evaluate, exactly, inaccurate, nearness
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, Session
 from onnx_subgraph.verification.truth import UnknownError
@@ -54,6 +54,13 @@ def test_results_on_the_other_side_of_the_truth_are_near() -> None:
 def test_an_evaluation_far_from_onnxruntime_is_not_used_as_the_truth() -> None:
     with pytest.raises(UnknownError, match=r"onnxruntime's own y is .* from it"):
         near(OWN, lambda feeds: {"y": TRUTH + 1e-3})
+
+
+@pytest.mark.parametrize(("own", "error", "left_out"), [(0.1, 0.2, True), (0.1, 100.0, False), (1e-6, 0.2, False)])
+def test_an_output_is_left_out_if_it_differs_as_much_as_the_original_is_wrong(own: float, error: float, left_out: bool) -> None:
+    """An original that is right, or much nearer to the truth than the candidate to it, is compared."""
+    case = Case({}, 0, {}, {"y": (TRUTH + own).astype(np.float32)}, CASE.bounds)
+    assert inaccurate(case, {"y": error}, truth) == ({"y"} if left_out else set())
 
 
 def test_integers_and_other_shapes_have_no_nearness() -> None:

@@ -17,6 +17,7 @@ import pytest
 from onnx_subgraph import pipeline
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.model.files import load
 from onnx_subgraph.options import Options
 from onnx_subgraph.report.wording import exceptions
 from onnx_subgraph.verification import trial
@@ -262,6 +263,10 @@ def test_which_sets_of_inputs_are_drawn(tmp_path: Path) -> None:
     assert [seed for seed in seeds(free) if seed >= LONG] == [LONG, WIDE, FREE]
     assert [seed for seed in seeds(fixed) if seed >= LONG] == [WIDE, FREE]
     assert not [seed for seed in seeds(free, rtol=1e-3) if seed >= LONG]
+    cases = Drawing(free, load(free), "CPUExecutionProvider", None, None, wide=True).cases(0, {}, None)
+    assert not isinstance(cases, Failure)
+    coarse = {case.seed for case in cases if case.coarse}
+    assert coarse == {LONG, FREE}, "the others have the bounds that the noise gives"
 
 
 LARGER = {
