@@ -89,7 +89,8 @@ def test_flags_numbers_and_lists(run: Run, project: Path) -> None:
         ('expect = "old.yaml"', ["--write-expect", "new.yaml", "--no-verify", "--dry-run"]),
         ("strict = true\nsites = true", ["--no-verify", "--dry-run"]),
         ("no-verify = true", ["--strict", "--dry-run"]),
-        ("dry-run = true", ["--bench", "-o", "out.onnx"]),
+        ("dry-run = true\njobs = 2", ["--bench", "-o", "out.onnx"]),
+        ("tune = true", ["--sites-only", "--dry-run"]),
         ('executor = "local"', ["-j", "2", "--no-verify", "--dry-run"]),
     ],
 )
