@@ -54,12 +54,13 @@ def _is_call(node: ir.Node, model: ir.Model) -> bool:
 
 
 def name_bodies(model: ir.Model) -> bool:
-    """Name the nodes of bodies that have no name after their first output, in place: a profile tells nodes by their names.
+    """Name the nodes of bodies and functions that have no name, in place: a profile tells nodes by their names.
 
-    Returns whether there were any. A name that another node has is not given.
+    A node is named after its first output. Returns whether there were any. A name that another node has is not given.
     """
-    taken = {node.name for node in model.graph.all_nodes() if node.name}
-    nameless = [node for graph in within(model.graph)[1:] for node in graph if not node.name]
+    graphs = [graph for function in model.functions.values() for graph in within(function.graph)]
+    taken = {node.name for root in (model.graph, *model.functions.values()) for node in root.all_nodes() if node.name}
+    nameless = [node for graph in (*within(model.graph)[1:], *graphs) for node in graph if not node.name]
     found = False
     for node in nameless:
         if (name := label(node)) not in taken:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,6 @@ from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.trial import CPU, Outcome, Trial, outcomes_of
 from onnx_subgraph.verification.truth import UnknownError
-from onnx_subgraph.verification.untaken import check_untaken, inferred
 from onnx_subgraph.verification.verdict import Run, Showing, Verdict
 
 Opener = Callable[[Fed], Session | Failure]
@@ -154,27 +152,6 @@ class Reference:
             reached=reached(fused, trial.executed),
         )
         return verdict.on_evidence(given=self._inputs is not None)
-
-    def with_untaken_bodies(self, found: Verdict, candidate: ir.Model) -> Verdict:
-        """Also check the candidate's subgraphs that differ from the reference's and that no run took.
-
-        The verdict becomes "different" where one is wrong, "not-run" where nothing shows that one is right.
-        """
-        provider = self.providers[0]
-        cases = self._cases.get(provider)
-        if found.verdict != "equivalent" or cases is None or isinstance(cases, Failure):
-            return found
-        checks = check_untaken(self.original, inferred(candidate), self.path, provider, cases, found.reached.reached)
-        if wrong := next((check for check in checks if check.wrong), None):
-            assert wrong.accuracy is not None
-            far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"
-            problem = f"{wrong.rewrite.root}, which no run took, gives another {wrong.result}: {wrong.accuracy.problem or far}"
-            run = Run(provider, False, {}, None, wrong.result, float("inf"), 0.0, (), problem)
-            return replace(found, verdict="different", runs=(*found.runs, run))
-        if unknown := next((check for check in checks if not check.proved), None):
-            reason = f"no run took {unknown.rewrite.root}, which differs, and {unknown.unknown or 'drawn values show nothing'}"
-            return replace(found, verdict="not-run", reason=f"{reason}; --inputs FEEDS.npz that take it show it")
-        return found
 
     def cases(self, provider: str) -> list[Case] | Failure:
         """The original's feeds, outputs and bounds on a provider; or why it does not run there."""

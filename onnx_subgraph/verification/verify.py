@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -15,10 +16,13 @@ from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.values import check_not_negative, check_shapes, check_whole, providers_of
 from onnx_subgraph.verification.both_ways import both_ways, numerics_of
 from onnx_subgraph.verification.libraries import with_libraries
+from onnx_subgraph.verification.lost import lost
 from onnx_subgraph.verification.observed import name_bodies
 from onnx_subgraph.verification.reference import Reference
+from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.trial import CPU
-from onnx_subgraph.verification.verdict import Verdict
+from onnx_subgraph.verification.untaken import check_untaken, inferred
+from onnx_subgraph.verification.verdict import Run, Verdict
 
 
 def verify(
@@ -78,7 +82,34 @@ def verify(
             found = original.verdict(candidate, home)
         else:
             found = both_ways(original, model, library, numerics_of(model), candidate)
-        return original.with_untaken_bodies(found, model)
+        return _with_untaken_bodies(found, original, model)
+
+
+def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Model) -> Verdict:
+    """The verdict with what is known of subgraphs that no run took, and that differ from the original's or that one model lacks.
+
+    It becomes "different" where one is wrong, "not-run" where nothing shows that one is right.
+    """
+    provider = original.providers[0]
+    if found.verdict != "equivalent" or isinstance(cases := original.cases(provider), Failure):
+        return found
+    before, path = original.original, original.path
+    checks = check_untaken(before, inferred(candidate), path, provider, cases, found.reached.reached)
+    if wrong := next((check for check in checks if check.wrong), None):
+        assert wrong.accuracy is not None
+        far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"
+        problem = f"{wrong.rewrite.root}, which no run took, gives another {wrong.result}: {wrong.accuracy.problem or far}"
+        run = Run(provider, False, {}, None, wrong.result, float("inf"), 0.0, (), problem)
+        return replace(found, verdict="different", runs=(*found.runs, run))
+    unknown = next((check for check in checks if not check.proved), None)
+    if unknown is not None:
+        body, what = unknown.rewrite.root, f"which differs, and {unknown.unknown or 'drawn values show nothing'}"
+    elif missing := lost(before, candidate, path, provider, cases, original.fed(provider)):
+        body, what = missing[0], "which the candidate lacks"
+    else:
+        return found
+    reason = f"no run took {body}, {what}; --inputs FEEDS.npz that take it show it"
+    return replace(found, verdict="not-run", reason=reason)
 
 
 def _library(model: ir.Model) -> kernels.Description | None:

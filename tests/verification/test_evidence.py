@@ -545,3 +545,13 @@ def test_a_call_that_no_run_took_is_not_taken_for_another(tmp_path: Path, then: 
     called = CALLED.replace("THEN", f"my.{then}").replace("ELSE", f"my.{other}") + functions
     verdict = verify(write(tmp_path / "plain.onnx", plain), write(tmp_path / "called.onnx", called))
     assert verdict.verdict == "different" and "no run took" in verdict.runs[-1].problem, verdict
+
+
+@pytest.mark.parametrize(("operator", "expected"), [("Abs", "equivalent"), ("Neg", "different")])
+def test_a_function_that_only_a_branch_calls_that_no_run_takes_is_checked(tmp_path: Path, operator: str, expected: str) -> None:
+    """Its nodes have no names, so a profile did not tell whether they ran."""
+    text = CALLED.replace("THEN", "my.F").replace("ELSE", "Neg") + FUNCTION.replace("NAME", "F").replace("[n] ", "")
+    one, other = (write(tmp_path / f"{op}.onnx", text.replace("OPERATOR", op)) for op in ("Abs", operator))
+    verdict = verify(one, other)
+    assert verdict.verdict == expected
+    assert expected == "equivalent" or "my::F, which no run took" in verdict.runs[-1].problem
