@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.nested import graph_around
-from onnx_subgraph.model.shapes import values
+from onnx_subgraph.model.nested import graph_around, within
+from onnx_subgraph.model.shapes import copied, infer_shapes, values
 from onnx_subgraph.model.surgery import remove, replace
 
 
-def chosen_branch(constants: Constants, node: ir.Node) -> ir.Graph | None:
+def _chosen_branch(constants: Constants, node: ir.Node) -> ir.Graph | None:
     """The branch that an If always runs; None where that is not known, and for other nodes."""
     if node.op_type != "If" or node.domain or node.inputs[0] is None:
         return None
@@ -20,7 +21,28 @@ def chosen_branch(constants: Constants, node: ir.Node) -> ir.Graph | None:
     return None if condition is None else node.attributes["then_branch" if condition else "else_branch"].as_graph()
 
 
-def put_in_place(model: ir.Model, node: ir.Node, branch: ir.Graph) -> None:
+def decided(model: ir.Model) -> ir.Model:
+    """A copy with inferred shapes where every If whose condition is known is the branch that it runs."""
+    copy = copied(model)
+    infer_shapes(copy)
+    roots = (copy.graph, *(function.graph for function in copy.functions.values()))
+    while decide(copy, Constants(copy), [graph for root in roots for graph in within(root)]):
+        infer_shapes(copy)
+    return copy
+
+
+def decide(model: ir.Model, constants: Constants, graphs: Sequence[ir.Graph]) -> int:
+    """Replace each If of these graphs whose condition is known by the branch that it runs. Returns how many there were."""
+    known = [(node, branch) for graph in graphs for node in graph if (branch := _chosen_branch(constants, node)) is not None]
+    replaced = 0
+    for node, branch in known:
+        if node.graph is not None and node.attributes:  # it is not in a branch that was removed
+            _put_in_place(model, node, branch)
+            replaced += 1
+    return replaced
+
+
+def _put_in_place(model: ir.Model, node: ir.Node, branch: ir.Graph) -> None:
     """Replace an If by the nodes of a branch."""
     graph = graph_around(node)
     taken = Counter(str(value.name) for value in values(model))

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.assignments import as_joined, written
-from onnx_subgraph.model.branches import chosen_branch, put_in_place
+from onnx_subgraph.model.branches import decide
 from onnx_subgraph.model.captured import move_captured_weights
 from onnx_subgraph.model.choices import as_where, is_within
 from onnx_subgraph.model.constants import Constants
@@ -116,14 +116,8 @@ class Pass:
     def run(self) -> Counter[str]:
         """Run the pass. Returns how often each simplification was applied."""
         graphs = within(self._model.graph)
-        chosen = [
-            (node, branch) for graph in graphs for node in graph if (branch := chosen_branch(self._constants, node)) is not None
-        ]
-        for node, branch in chosen:
-            if node.graph is not None and node.attributes:  # it is not in a branch that was removed
-                put_in_place(self._model, node, branch)
-                self._counts["branches"] += 1
-        if chosen:  # shapes in the inlined branch must be inferred first
+        if found := decide(self._model, self._constants, graphs):
+            self._counts["branches"] += found  # shapes in the inlined branch must be inferred first
             return self._counts
         for graph in graphs:
             for node in tuple(graph):

@@ -12,7 +12,6 @@ from pathlib import Path
 import onnx_ir as ir
 
 from onnx_subgraph.matching.origin import label
-from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.model.shapes import copied
@@ -28,19 +27,11 @@ _PROBE = "onnx_subgraph_probe_{number}_"
 def lost(reference: ir.Model, candidate: ir.Model, source: Path, provider: str, cases: Sequence[Case], fed: Fed) -> list[str]:
     """The paths of these subgraphs; each comes before those inside it.
 
-    reference: with inferred shapes. source: its file. cases, fed: what it is run on. A subgraph of an If whose condition is
-    constant is none of them.
+    source: the file of the reference. cases, fed: what it is run on.
     """
     kept = {key for node in _nodes(candidate) for key, _ in _owned(node)}
     model = copied(reference)
-    constants = Constants(model)
-    missing = [
-        body
-        for node in _nodes(model)
-        if not (node.op_type == "If" and node.inputs[0] is not None and constants.is_constant(node.inputs[0]))
-        for key, body in _owned(node)
-        if key not in kept
-    ]
+    missing = [body for node in _nodes(model) for key, body in _owned(node) if key not in kept]
     if not missing:
         return []
     outline = Outline(model)

@@ -58,9 +58,9 @@ def name_bodies(model: ir.Model) -> bool:
 
     A node is named after its first output. Returns whether there were any. A name that another node has is not given.
     """
-    graphs = [graph for function in model.functions.values() for graph in within(function.graph)]
-    taken = {node.name for root in (model.graph, *model.functions.values()) for node in root.all_nodes() if node.name}
-    nameless = [node for graph in (*within(model.graph)[1:], *graphs) for node in graph if not node.name]
+    main, *rest = [graph for root in (model.graph, *(f.graph for f in model.functions.values())) for graph in within(root)]
+    taken = {node.name for graph in (main, *rest) for node in graph if node.name}
+    nameless = [node for graph in rest for node in graph if not node.name]
     found = False
     for node in nameless:
         if (name := label(node)) not in taken:

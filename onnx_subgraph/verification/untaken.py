@@ -14,7 +14,6 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
@@ -72,13 +71,6 @@ class _Held(NamedTuple):
 
     def _checked(self, cuttings: Sequence[Cutting]) -> tuple[SiteCheck, ...]:
         return check_sites(self.reference, self.source, cuttings, self.provider, self.cases)
-
-
-def inferred(model: ir.Model) -> ir.Model:
-    """A copy with inferred shapes."""
-    copy = model.clone()
-    infer_shapes(copy)
-    return copy
 
 
 def _is_untaken(graph: ir.Graph, reached: Collection[str]) -> bool:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_subgraph import kernels
 from onnx_subgraph.errors import KernelError
 from onnx_subgraph.kernels.marked import KERNELS
+from onnx_subgraph.model.branches import decided
 from onnx_subgraph.model.files import load
 from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.values import check_not_negative, check_shapes, check_whole, providers_of
@@ -21,7 +22,7 @@ from onnx_subgraph.verification.observed import name_bodies
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.trial import CPU
-from onnx_subgraph.verification.untaken import check_untaken, inferred
+from onnx_subgraph.verification.untaken import check_untaken
 from onnx_subgraph.verification.verdict import Run, Verdict
 
 
@@ -93,8 +94,8 @@ def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Mode
     provider = original.providers[0]
     if found.verdict != "equivalent" or isinstance(cases := original.cases(provider), Failure):
         return found
-    before, path = original.original, original.path
-    checks = check_untaken(before, inferred(candidate), path, provider, cases, found.reached.reached)
+    before, after, path = decided(original.original), decided(candidate), original.path
+    checks = check_untaken(before, after, path, provider, cases, found.reached.reached)
     if wrong := next((check for check in checks if check.wrong), None):
         assert wrong.accuracy is not None
         far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"
@@ -104,7 +105,7 @@ def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Mode
     unknown = next((check for check in checks if not check.proved), None)
     if unknown is not None:
         body, what = unknown.rewrite.root, f"which differs, and {unknown.unknown or 'drawn values show nothing'}"
-    elif missing := lost(before, candidate, path, provider, cases, original.fed(provider)):
+    elif missing := lost(before, after, path, provider, cases, original.fed(provider)):
         body, what = missing[0], "which the candidate lacks"
     else:
         return found

@@ -95,3 +95,14 @@ def test_a_loop_that_no_run_enters_can_not_be_left_out(tmp_path: Path) -> None:
     original = model(tmp_path / "original.onnx", body)
     verdict = without(tmp_path, original)
     assert verdict.verdict == "not-run" and "y.body, which the candidate lacks" in verdict.reason
+
+
+@pytest.mark.parametrize(("operator", "expected"), [("Neg", "equivalent"), ("Abs", "different")])
+def test_a_branch_inside_one_that_always_runs_is_the_same_without_that(tmp_path: Path, operator: str, expected: str) -> None:
+    inner = f"{ALL} {BRANCHES.replace('THEN', 'a = OP (x)')}".replace("y =", "[inner] r =")
+    outer = f"""t = Constant <value = bool {{1}}> ()
+    y = If (t) <then_branch = yes () => (r) {{ {inner.replace("OP", "Neg")} }}, else_branch = no () => (z) {{ z = Sin (x) }}>"""
+    original = model(tmp_path / "original.onnx", outer)
+    verdict = without(tmp_path, original, body=inner.replace("OP", operator).replace("r =", "y ="))
+    assert verdict.verdict == expected, verdict.reason
+    assert expected == "equivalent" or "inner.then_branch, which no run took" in verdict.runs[-1].problem
