@@ -31,6 +31,10 @@ def signature_of(inputs: Sequence[Array]) -> Signature:
     return tuple((array.dtype.name, array.shape) for array in inputs)
 
 
+class Declined(Exception):  # noqa: N818
+    """Raised by `Backend.run`: onnxruntime is to run these inputs, and the backend others. The text says why: `has NaN`."""
+
+
 class Backend(ABC):
     """Compiles and runs regions. One instance for a session; several threads may call its methods."""
 
@@ -79,9 +83,10 @@ class Backend(ABC):
 
     @abstractmethod
     def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs for these inputs, both in the order of the subgraph. May raise any exception, as `compile`.
+        """The outputs for these inputs, both in the order of the subgraph. May raise any exception, as `compile`, or `Declined`.
 
-        The outputs belong to the caller: no later run may write to their memory, and they may not share memory with the inputs.
+        The inputs must stay as they are. The outputs belong to the caller: no later run may write to their memory, and they may
+        not share memory with the inputs.
         """
 
     def save(self, compiled: Any) -> bytes | None:

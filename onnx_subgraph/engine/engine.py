@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from onnx_subgraph.backends.array import Array
-from onnx_subgraph.backends.backend import Backend, Signature, signature_of
+from onnx_subgraph.backends.backend import Backend, Declined, Signature, signature_of
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.breaker import Breaker
 from onnx_subgraph.engine.cache import Cache, Usage
@@ -52,12 +54,16 @@ class EngineSettings:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """The state of one signature. broken: why its backend is not used, "" if it is; since: the time of the failure."""
+    """The state of one signature. broken: why its backend is not used, "" if it is; since: the time of the failure.
+
+    told: whether the breaker knows of it.
+    """
 
     expected: tuple[Expectation, ...]
     compiled: Any = None
     broken: str = ""
     since: float = 0.0
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,30 +144,40 @@ class Engine:
         return self._fallbacks
 
     def _ran(self, run: _Run) -> Sequence[Array]:
+        """The outputs. Where onnxruntime does not run the inputs either, they are to blame, and its exception is raised."""
         if not self.breaker.asks(self.subgraph.name):
-            if run.strict:
-                self._tell(f"was given up: {self._failure or 'it failed in other regions'}", run)
-            return self._instead(run)
+            return self._instead(run, f"was given up: {self._failure or 'it failed in other regions'}")
         entry = self._entry(run)
-        if entry is None or entry.broken:
-            if run.strict and entry is not None:
-                self._tell(entry.broken, run)
+        if entry is None:
             return self._instead(run)
+        if entry.broken:
+            plain = self._plain(run)
+            if run.strict and not entry.told:
+                self._entries.drop(run.sizes[0], entry)  # it is compiled again when it is asked for again
+            self._give_up(entry, entry.broken, run)
+            return self._counted(plain)
+        kept = [np.array(array) for array in run.inputs] if run.checked else []
         try:
             outputs = self._asked(entry, run.inputs)
+        except Declined as declined:
+            return self._instead(run, str(declined))
         except Exception as error:  # a backend may raise any exception
+            _restore(run.inputs, kept)
+            plain = self._plain(run)
             self._give_up(entry, f"did not run it: {_said(error)}", run, "backend" if isinstance(error, TimeoutError) else "")
-            return self._instead(run)
+            return self._counted(plain)
+        wrote = _restore(run.inputs, kept)
         unexpected = _wrong(entry, outputs)
         if unexpected or run.checked:
             plain = self._plain(run)
             if unexpected and _forms(outputs) == _forms(plain):
                 entry.expected, unexpected = _of_any_shape(self.subgraph), ""  # what the model declares is wrong
-            differing = run.checked and not unexpected and problem(outputs, plain, self.subgraph.outputs, self.bound)
+            differing = wrote
+            if run.checked and not (unexpected or wrote):
+                differing = problem(outputs, plain, self.subgraph.outputs, self.bound)
             if why := unexpected or differing:
                 self._give_up(entry, why, run, "engine" if differing else "")
-                self._fallbacks += 1
-                return plain
+                return self._counted(plain)
         self.breaker.worked(self.subgraph.name)
         return outputs
 
@@ -198,7 +214,7 @@ class Engine:
         try:
             entry.compiled = restored_or_compiled(self.backend, self.subgraph, signature, self.settings.folder)
         except Exception as error:  # as above
-            self._give_up(entry, f"did not compile it: {_said(error)}", run)
+            entry.broken, entry.since = f"did not compile it: {_said(error)}", self.breaker.clock()
         return entry
 
     def _asked(self, entry: _Entry, inputs: Sequence[Array]) -> Sequence[Array]:
@@ -213,16 +229,28 @@ class Engine:
         compiled = self._plainly.get(None, lambda: self.plain.compile(self.subgraph, run.signature)).result()
         return self.plain.run(compiled, run.inputs)
 
-    def _instead(self, run: _Run) -> Sequence[Array]:
+    def _instead(self, run: _Run, why: str = "") -> Sequence[Array]:
+        """The outputs of onnxruntime. Raises EngineError with the reason instead, if there is one and the run is strict."""
+        plain = self._plain(run)
+        if why and run.strict:
+            self._tell(why, run)
+        return self._counted(plain)
+
+    def _counted(self, plain: Sequence[Array]) -> Sequence[Array]:
+        """The outputs of onnxruntime, which this run has instead of the backend's."""
         self._fallbacks += 1
-        return self._plain(run)
+        return plain
 
     def _give_up(self, entry: _Entry, why: str, run: _Run, grave: str = "") -> None:
-        entry.broken, entry.since, entry.compiled = why, self.breaker.clock(), None
+        """Do not use the backend for a signature, after onnxruntime has run the same inputs. It counts once."""
         with self._lock:
+            told, entry.told = entry.told, True
             first = not self._failure
             self._failure = self._failure or f"{self.backend.name} {why}"
-        follows = self.breaker.failed(self.subgraph.name, grave=grave)
+        follows = ""
+        if not told:
+            entry.broken, entry.since, entry.compiled = why, self.breaker.clock(), None
+            follows = self.breaker.failed(self.subgraph.name, grave=grave)
         if first or follows or run.strict:
             self._tell("; ".join(filter(None, (why, follows))), run)
 
@@ -249,6 +277,14 @@ def _wrong(entry: _Entry, outputs: Sequence[Array]) -> str:
     if len(outputs) != len(entry.expected):
         return f"gave {len(outputs)} outputs, the region has {len(entry.expected)}"
     return next((wrong for e, output in zip(entry.expected, outputs, strict=True) if (wrong := e.problem(output))), "")
+
+
+def _restore(inputs: Sequence[Array], kept: Sequence[Array]) -> str:
+    """Give inputs their elements again; whether they had others, in words. kept: copies of them, or none."""
+    changed = [(array, own) for array, own in zip(inputs, kept, strict=False) if array.tobytes() != own.tobytes()]
+    for array, own in changed:
+        np.copyto(array, own)
+    return "wrote to its inputs" if changed else ""
 
 
 def _forms(outputs: Sequence[object]) -> list[object]:

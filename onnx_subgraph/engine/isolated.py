@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph import custom_ops
 from onnx_subgraph.backends.array import Array
-from onnx_subgraph.backends.backend import Backend, Signature
+from onnx_subgraph.backends.backend import Backend, Declined, Signature
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.wire import Message, receive, send
@@ -78,7 +78,7 @@ class Isolated(Backend):
         return region
 
     def run(self, compiled: Remote, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs. Raises RuntimeError with the backend's message, or how its process ended."""
+        """The outputs. Raises Declined, as the backend, and RuntimeError with its message, or how its process ended."""
         with self._lock:
             if not self._is_alive() or compiled.started != self._started:
                 self._compile(compiled)
@@ -115,6 +115,8 @@ class Isolated(Backend):
             except BaseException:  # such as ^C: the pending answer would be taken for the next one
                 _close(process)
                 raise
+        if "declined" in answer.head:
+            raise Declined(answer.head["declined"])
         if "error" in answer.head:
             raise RuntimeError(answer.head["error"])
         return answer

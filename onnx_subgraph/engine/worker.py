@@ -20,7 +20,7 @@ with late_imports():
     import onnx_ir as ir
 
     from onnx_subgraph import custom_ops
-    from onnx_subgraph.backends.backend import Backend
+    from onnx_subgraph.backends.backend import Backend, Declined
     from onnx_subgraph.backends.registry import find_backend
     from onnx_subgraph.backends.subgraph import Subgraph
     from onnx_subgraph.engine.wire import Message, receive, send
@@ -51,6 +51,8 @@ def serve(backend: Backend, asked: BinaryIO, answers: BinaryIO) -> None:
             return
         try:
             answer = _answer(backend, regions, message)
+        except Declined as declined:
+            answer = Message({"declined": str(declined)})
         except Exception as error:  # a backend may raise any exception
             answer = Message({"error": f"{type(error).__name__}: {error}"})
         send(answers, answer)

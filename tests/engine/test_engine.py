@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
+from onnx_subgraph.backends.backend import Declined
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.engine.breaker import ENGINES, FAILURES, Breaker
 from onnx_subgraph.engine.engine import Engine, EngineSettings
@@ -80,6 +82,58 @@ def test_the_fallback_runs_and_the_message_names_the_region_and_the_reason(backe
 def test_strict_settings_raise_instead(backend: Scripted, why: str) -> None:
     with pytest.raises(EngineError, match=why):
         engine(backend, EngineSettings(strict=True)).run(feed())
+
+
+LOOKUP = """<ir_version: 10, opset_import: ["" : 17]> region (int64[n] i) => (float[n] y)
+<float[4] w = {1.0, 2.0, 3.0, 4.0}> { y = Gather (w, i) }"""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("stage", ["compile", "run"])
+def test_inputs_that_onnxruntime_refuses_are_no_failure_of_the_backend(stage: str, strict: bool) -> None:
+    """One request with a word that does not exist must not end the engine for all others."""
+    wrong = fails(IndexError("no such row"))
+    backend = Scripted(**{"compiling" if stage == "compile" else "answering": wrong})
+    made = engine(backend, EngineSettings(strict=strict), LOOKUP)
+    for size in range(1, FAILURES + 3):
+        with warnings.catch_warnings(), pytest.raises(InvalidArgument, match="out of data bounds"):
+            warnings.simplefilter("error")
+            made.run([np.full(size, 9)])
+    assert (made.fallbacks, made.failure) == (0, "")
+    backend.compiling = backend.answering = lambda given: given
+    assert np.array_equal(made.run([np.arange(4).repeat(8)])[0], np.arange(1, 5, dtype=np.float32).repeat(8))
+    assert made.fallbacks == 0
+
+
+def test_a_declined_run_is_no_failure() -> None:
+    backend = Scripted()
+    made = engine(backend)
+    backend.answering = fails(Declined("has a zero"))
+    for _ in range(FAILURES + 1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert right(made.run(feed()))
+    backend.answering = lambda outputs: outputs
+    assert right(made.run(feed())) and (made.fallbacks, made.failure) == (FAILURES + 1, "")
+    backend.answering = fails(Declined("has a zero"))
+    with pytest.raises(EngineError, match="backend scripted has a zero"):
+        made.warm(feed())
+
+
+@pytest.mark.parametrize("then", [None, OSError("device lost")], ids=["it goes on", "it fails"])
+def test_a_backend_that_writes_to_its_inputs_is_found_and_they_come_back(then: Exception | None) -> None:
+    class Writing(Scripted):
+        def run(self, compiled: Any, inputs: Any) -> Any:
+            outputs = super().run(compiled, inputs)
+            inputs[0][...] = 0
+            if then is not None:
+                raise then
+            return outputs
+
+    made, given = engine(Writing(), EngineSettings(check=1.0)), feed()
+    with pytest.warns(OnnxSubgraphWarning, match="wrote to its inputs" if then is None else "device lost"):
+        assert right(made.run(given))
+    assert np.array_equal(given[0], feed()[0])
 
 
 def test_a_failed_signature_does_not_affect_others() -> None:

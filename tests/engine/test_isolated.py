@@ -32,6 +32,7 @@ from tests.partitioning.models import SAMPLES
 
 BACKEND = """
 import os, pathlib, signal, subprocess, sys, time
+from onnx_subgraph.backends.backend import Declined
 from onnx_subgraph.backends.reference import Reference
 
 class Mortal(Reference):
@@ -61,6 +62,8 @@ class Mortal(Reference):
                 os.fork()
                 time.sleep(60)
                 os._exit(0)
+            case 18:
+                raise Declined("has eighteen rows")
         return super().run(compiled, inputs)
 
 class Abrupt(Reference):
@@ -134,6 +137,14 @@ def test_a_backend_that_dies_costs_one_signature_and_not_the_process(batch: int,
     assert made.fallbacks == 2
     with pytest.raises(EngineError, match="RuntimeError"):
         engine(EngineSettings(strict=True)).run(feed(batch))
+
+
+def test_a_declined_run_is_none_of_the_failures() -> None:
+    made = engine()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert right(made.run(feed(18)), 18)
+    assert (made.fallbacks, made.failure) == (1, "")
 
 
 def test_a_run_that_hangs_is_ended_with_its_process() -> None:

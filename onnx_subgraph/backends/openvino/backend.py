@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_subgraph.backends.array import Array
-from onnx_subgraph.backends.backend import Backend, Signature, plain_array
+from onnx_subgraph.backends.backend import Backend, Declined, Signature, plain_array
+from onnx_subgraph.backends.openvino.integers import Limits, computes_as_onnxruntime, limits
 from onnx_subgraph.backends.openvino.loading import load
 from onnx_subgraph.backends.single import SingleNode
 from onnx_subgraph.errors import UsageError
@@ -32,11 +33,15 @@ PRECISIONS = ("f32", "f16", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A compiled model. inputs, outputs: OpenVINO's index of each, in our order. idle: requests that nobody is using."""
+    """A compiled model. inputs, outputs: OpenVINO's index of each, in our order. idle: requests that nobody is using.
+
+    limits: position of an input → its least and largest number.
+    """
 
     model: Any
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    limits: tuple[tuple[int, Limits], ...]
     idle: deque[Any] = field(default_factory=deque)
 
 
@@ -92,13 +97,18 @@ class OpenVino(Backend):
         return ("openvino:bf16",) if self._device == "CPU" else (f"openvino:{self._device},f16",)
 
     def supports(self, node: ir.Node) -> bool:
-        """Whether the frontend converts the node, and the device runs what it becomes."""
+        """Whether the frontend converts the node, the device runs what it becomes, and its integers are right (`integers`)."""
         single = SingleNode.of(node)
-        if single is None:
+        if single is None or not computes_as_onnxruntime(node):
             return False
         if single.key not in self._answers:
             self._answers[single.key] = self._converts(single)
         return self._answers[single.key]
+
+    def reason(self, node: ir.Node) -> str:
+        """Why a node is not supported."""
+        plain = super().reason(node)
+        return plain if computes_as_onnxruntime(node) else f"{plain} with integers that may need more than 32 bits"
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Compiled:
         """The region for these shapes."""
@@ -108,7 +118,11 @@ class OpenVino(Backend):
         return self._ready(self._core.compile_model(model, self._device, self._config), subgraph)
 
     def run(self, compiled: Compiled, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs of a request of its own, which is kept for the next run."""
+        """The outputs of a request of its own, which is kept for the next run. Raises Declined for numbers out of `limits`."""
+        for place, (low, high) in compiled.limits:
+            array = inputs[place]
+            if array.size and (array.min() < low or array.max() > high):
+                raise Declined(f"has numbers outside of {low} to {high}")
         try:
             request = compiled.idle.pop()
         except IndexError:
@@ -150,7 +164,13 @@ class OpenVino(Backend):
     def _ready(self, model: Any, subgraph: Subgraph) -> Compiled:
         inputs = {name: index for index, port in enumerate(model.inputs) for name in port.names}
         outputs = {name: index for index, port in enumerate(model.outputs) for name in port.names}
-        return Compiled(model, tuple(inputs[name] for name in subgraph.inputs), tuple(outputs[name] for name in subgraph.outputs))
+        bounded = limits(subgraph.model)
+        return Compiled(
+            model,
+            tuple(inputs[name] for name in subgraph.inputs),
+            tuple(outputs[name] for name in subgraph.outputs),
+            tuple((place, bounded[name]) for place, name in enumerate(subgraph.inputs) if name in bounded),
+        )
 
     def _converts(self, single: SingleNode) -> bool:
         try:
