@@ -51,6 +51,18 @@ def test_equal_regions_share_a_definition_whatever_their_weights() -> None:
     assert all(e.attributes["backend"].value == "scripted" for e in (first, second))
 
 
+def test_equal_regions_share_a_definition_whatever_names_the_sizes_of_their_results_have() -> None:
+    model = parted(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        places (float[n, 4] x) => (int64[2, few] p, int64[2, many] q)
+        { a = Abs (x) p = NonZero (a) s = Softmax (x) b = Abs (s) q = NonZero (b) }
+        """,
+        "Softmax",
+    ).model
+    assert len(engines_of(model)) == 2 and len(model.functions) == 1
+
+
 def test_the_parts_of_a_divided_unit_list_their_positions() -> None:
     model = parted(LAYERS.replace("Softmax (c)", "Softmax (x)").replace("Mul (d, w1)", "Add (c, d)"), "Softmax").model
     (engine,) = engines_of(model)
@@ -61,6 +73,11 @@ def test_the_partitioned_model_is_valid_and_runs_by_inlining() -> None:
     model = parted(LAYERS, "Softmax").model
     onnx.checker.check_model(ir.to_proto(model), full_check=True)
     np.testing.assert_array_equal(run(model, x())[0], run(LAYERS, x())[0])
+
+
+@pytest.mark.parametrize(("given", "written"), [(8, 10), (11, 11)])
+def test_a_partitioned_model_has_the_ir_version_that_engines_need_or_its_own(given: int, written: int) -> None:
+    assert parted(LAYERS.replace("ir_version: 8", f"ir_version: {given}")).model.ir_version == written
 
 
 def test_the_subgraph_is_a_complete_model_with_its_own_weights() -> None:
@@ -143,6 +160,20 @@ def test_a_region_that_nothing_reads_is_left() -> None:
     assert [region.reason for region in made.refused] == ["nothing reads its results"]
 
 
+@pytest.mark.parametrize("node", [True, False], ids=["node", "initializer"])
+def test_a_constant_in_a_definition_stays_if_it_is_an_output_too(node: bool) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    half (float[batch, 4] x) => (float[batch, 4] y, float h) <float h = {0.5}> { a = Mul (x, h) y = Relu (a) }
+    """
+    if node:
+        text = text.replace("<float h = {0.5}> {", "{ h = Constant <value = float {0.5}> ()")
+    model = parted(text).model
+    assert len(engines_of(model)) == 1
+    for mine, theirs in zip(run(model, x()), run(text, x()), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
 @pytest.mark.parametrize(
     ("limits", "reasons"),
     [
@@ -173,6 +204,26 @@ def test_operators_and_names_can_be_allowed_and_denied(limits: RegionLimits, rea
 def test_values_that_are_not_arrays_are_in_no_region(text: str, why: str) -> None:
     partition = parted(f'<ir_version: 8, opset_import: ["" : 17, "Unheard" : 1]> g {text}')
     assert not partition.engines and why in {group.reason for group in partition.unsupported}
+
+
+def test_a_node_that_draws_random_numbers_is_in_no_region() -> None:
+    """Nothing could compare what an engine of it computes."""
+    partition = parted("""<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) {
+      a = Abs (x) noise = RandomNormalLike (a) b = Add (a, noise) y = Neg (b)
+    }""")
+    assert [group.operator for group in partition.unsupported] == ["RandomNormalLike"]
+    assert "random results" in partition.unsupported[0].reason
+    assert "RandomNormalLike" in {node.op_type for node in partition.model.graph}
+
+
+def test_a_backend_may_compute_a_node_that_gives_one_of_the_results() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[2] y, float[2] z) {
+      a, b = Split (x) y = Neg (a) z = Exp (b)
+    }"""
+    limits, results = RegionLimits(min_nodes=1, max_crossing=9), {"scripted": ("b", "z")}
+    partition = partition_model(parsed(text), Without(), limits, results=results)
+    assert [engine.operators for engine in partition.engines] == [{"Split": 1, "Exp": 1}]
+    assert [(group.operator, group.reason) for group in partition.unsupported] == [("Neg", "is left to another backend")]
 
 
 def test_a_function_call_is_in_a_region_if_its_body_may_be() -> None:

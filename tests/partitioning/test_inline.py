@@ -16,7 +16,7 @@ from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.regions.ground import PATTERN
-from tests.partitioning.models import SAMPLES
+from tests.partitioning.models import LAYERS, SAMPLES
 
 CALLS = """
 <ir_version: 10, opset_import: ["" : 18, "mine" : 1]>
@@ -87,6 +87,55 @@ def test_nodes_of_an_engine_get_back_what_they_had(tmp_path: Path, damage: str |
     if damage is None:
         assert {node.name: notes(node) for node in mine.graph.node} == {node.name: notes(node) for node in theirs.graph.node}
         assert notes(mine.graph.output[0]) == ("words of y", {"value": "y"})
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> Path:
+    """`LAYERS` with an engine for each layer. The definition of both begins with the Constant of their factor."""
+    source, target = tmp_path / "layers.onnx", tmp_path / "parted.onnx"
+    onnx.save(onnx.parser.parse_model(LAYERS), source)
+    limits = RegionLimits(min_nodes=1, max_crossing=9, deny=("Softmax",))
+    assert len(partition(source, target, PartitionOptions("onnxruntime", limits)).engines) == 2
+    return target
+
+
+def test_a_constant_of_a_definition_takes_no_node_its_name(parted: Path, tmp_path: Path) -> None:
+    inline(parted, target := tmp_path / "back.onnx")
+    back = {node.name: node.op_type for node in onnx.load(target).graph.node if node.op_type != "Constant"}
+    assert back == {node.name: node.op_type for node in onnx.parser.parse_model(LAYERS).graph.node}
+
+
+def test_a_node_gets_back_its_name_only_if_no_other_node_has_it_now(parted: Path, tmp_path: Path) -> None:
+    proto = onnx.load(parted)
+    (between,) = (node for node in proto.graph.node if node.op_type == "Softmax")
+    between.name = "layer_1_Mul"
+    onnx.save(proto, parted)
+    inline(parted, target := tmp_path / "back.onnx")
+    names: dict[str, list[str]] = {}
+    for node in onnx.load(target).graph.node:
+        names.setdefault(node.op_type, []).append(node.name)
+    assert names["Softmax"] == ["layer_1_Mul"]
+    assert {"layer_0_Mul", "layer_0_Scale", "layer_1_Scale"} < set(names["Mul"]) and len(set(names["Mul"])) == 4
+    assert "layer_1_Mul" not in names["Mul"]
+
+
+def test_calls_in_bodies_are_inlined_and_counted(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 18, "mine" : 1]>
+    branches (float[n] x, bool flag) => (float[n] y)
+    {
+      a = mine.Twice (x)
+      y = If (flag) <
+        then_branch = one () => (float[n] p) { p = mine.Twice (a) },
+        else_branch = other () => (float[n] q) { q = Neg (a) }>
+    }
+    <opset_import: ["" : 18], domain: "mine"> Twice (p) => (q) { q = Add (p, p) }
+    """
+    onnx.save(onnx.parser.parse_model(text), source := tmp_path / "source.onnx")
+    result = inline(source, target := tmp_path / "inlined.onnx")
+    assert result.calls == 2
+    assert not onnx.load(target).functions
+    ort.InferenceSession(target)
 
 
 def test_an_exporters_metadata_survives_engines(tmp_path: Path) -> None:

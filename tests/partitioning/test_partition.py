@@ -21,6 +21,7 @@ from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.engine import EngineSettings
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import ModelError, OnnxSubgraphWarning, UsageError
+from onnx_subgraph.partitioning import holding
 from onnx_subgraph.partitioning.inline import inline
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import PartitionResult, partition
@@ -96,19 +97,45 @@ def test_a_region_that_does_not_compile_is_left_and_the_others_become_engines(tm
     result = partitioned(written(LAYERS, tmp_path), tmp_path, backend, limits)
     assert result.verdict.verdict == "equivalent"
     assert [engine.replaces for engine in result.engines] == [("layer_1_Scale", "layer_1_Relu")]
-    assert ["no softmax here" in region.reason for region in result.refused] == [True]
+    assert [("no softmax here" in region.reason, region.failed) for region in result.refused] == [(True, True)]
+
+
+class WrongWithTheSecond(Without):
+    """A backend whose results are too large for the second of the two layers."""
+
+    def run(self, compiled: Any, inputs: Any) -> Any:
+        outputs = super().run(compiled, inputs)
+        wrong = any(np.array_equal(w, [4, 3, 2, 1]) for w in compiled.rt_inits_.values())
+        return [output + np.float32(0.01) for output in outputs] if wrong else outputs
 
 
 def test_a_region_whose_results_differ_is_found_and_left(tmp_path: Path) -> None:
-    class WrongWithTheSecond(Without):
-        def run(self, compiled: Any, inputs: Any) -> Any:
-            outputs = super().run(compiled, inputs)
-            wrong = any(np.array_equal(w, [4, 3, 2, 1]) for w in compiled.rt_inits_.values())
-            return [output + np.float32(0.01) for output in outputs] if wrong else outputs
-
     result = partitioned(written(LAYERS, tmp_path), tmp_path, WrongWithTheSecond("Softmax"))
     assert result.verdict.verdict == "equivalent" and len(result.engines) == 1
-    assert [region.reason[:20] for region in result.refused] == ["by itself it is 0.01"]
+    assert [(region.reason[:20], region.failed) for region in result.refused] == [("by itself it is 0.01", False)]
+
+
+def test_a_wrong_region_without_a_float64_result_is_found_as_the_only_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "MOST_WEIGHTS", -1)
+    result = partitioned(written(LAYERS, tmp_path), tmp_path, WrongWithTheSecond("Softmax"))
+    assert result.verdict.verdict == "equivalent" and result.output is not None
+    assert [engine.replaces[0] for engine in result.engines] == ["layer_0_Mul"]
+    assert [(region.node, region.reason[:33]) for region in result.refused] == [
+        ("layer_1_Mul", "its results differ: y is off by 0")
+    ]
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_model_that_does_not_run_here_is_written_only_without_verification(verify: bool, tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17, "theirs" : 1]>
+    g (float[4] x) => (float[4] y) { a = Abs (x) b = Sqrt (a) y = theirs.Unknown (b) }
+    """
+    result = partitioned(written(text, tmp_path), tmp_path, Without("Unknown"), verify=verify)
+    assert result.engines and result.verdict.verdict == "not-run"
+    assert (result.output is None) == verify == (not (tmp_path / "out.onnx").exists())
 
 
 @pytest.mark.parametrize("name", ["gpt2_dynamo", "resnet_torchscript"])
@@ -278,6 +305,23 @@ def test_a_less_precise_backend_is_checked_with_the_given_accuracy(accuracy: flo
         assert session.engines[0].bound > 1e-3
     else:
         assert "from the truth" in result.refused[0].reason
+
+
+@pytest.mark.parametrize(("last", "engines"), [("LayerNormalization (b, w)", 1), ("Relu (b)", 0)])
+def test_only_results_inside_the_model_may_be_further_off_than_the_accuracy(last: str, engines: int, tmp_path: Path) -> None:
+    """The result of the engine is 2 % too large, and the accuracy 1 %. A LayerNormalization outside of engines hides that."""
+
+    class TooLarge(Without):
+        def run(self, compiled: Any, inputs: Any) -> Any:
+            return [output * np.float32(1.02) for output in super().run(compiled, inputs)]
+
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 4] x) => (float[n, 4] y) <float[4] w = {{1.0, 2.0, 3.0, 4.0}}> {{ a = Abs (x) b = Sqrt (a) y = {last} }}
+    """
+    result = partitioned(written(text, tmp_path), tmp_path, TooLarge("LayerNormalization"), accuracy=1e-2)
+    assert len(result.engines) == engines and result.output is not None
+    assert ["2.0e-02 of its largest element" in region.reason for region in result.refused] == [True] * (1 - engines)
 
 
 def test_a_negative_size_is_any_size(tmp_path: Path) -> None:

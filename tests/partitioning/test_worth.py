@@ -46,9 +46,16 @@ def counted(text: str, **sizes: int) -> int:
             "g (float[7,2,3] x, float[1,16,3] w, float[1,16,4] r) => (float[7,1,2,4] y) { y = LSTM <hidden_size = 4> (x, w, r) }",
             14 * (48 + 64),
         ),
+        (
+            (
+                "g (float[2,3,8] q, float[2,5,8] k, float[2,5,8] v) => (float[2,3,8] y)"
+                " { y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) }"
+            ),
+            2 * (2 * 3 * 5 * 8),
+        ),
         ("g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }", 0),
     ],
-    ids=["MatMul", "Gemm", "grouped Conv", "ConvTranspose", "LSTM", "elementwise"],
+    ids=["MatMul", "Gemm", "grouped Conv", "ConvTranspose", "LSTM", "attention", "elementwise"],
 )
 def test_a_multiply_add_is_two_operations(text: str, products: int) -> None:
     assert counted(text) == 2 * products
@@ -76,6 +83,19 @@ def test_one_region_for_the_whole_model_has_no_crossing_cost() -> None:
     nodes = tuple(model.graph)
     assert cost(Region.of(model.graph, nodes), model, {}).price == 0
     assert cost(Region.of(model.graph, nodes[1:]), model, {}).price > 0
+
+
+def test_a_whole_body_is_not_the_whole_model() -> None:
+    """Also where the main graph has as many nodes: what the body reads and gives crosses its border."""
+    model = parsed(f"""{HEAD} g (float[4] x, bool c) => (float[4] y) {{
+      a = Neg (x)
+      y = If (c) <
+        then_branch = t () => (float[4] p) {{ b = Abs (a) p = Exp (b) }},
+        else_branch = e () => (float[4] q) {{ q = Identity (a) }}>
+    }}""")
+    body = model.graph[1].attributes["then_branch"].as_graph()
+    assert len(body) == len(model.graph)
+    assert cost(Region.of(body, tuple(body)), model, {}).price > 0
 
 
 class Gaining(Without):
