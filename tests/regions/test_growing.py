@@ -13,6 +13,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.regions.selector import region_pattern
 
@@ -118,6 +119,21 @@ def test_an_unknown_fact_makes_a_sentence_false() -> None:
     text = '<ir_version: 8, opset_import: ["" : 17, "their" : 1]> g (float[2] x) => (y) { a = their.Op (x)  y = Relu (a) }'
     assert names(searched(pattern(select="node.outputs[0].rank == 1"), text=text)) == []
     assert names(searched(pattern(select="node.outputs[0].rank == 1 or node.is_elementwise"), text=text)) == [""]
+
+
+@pytest.mark.parametrize("question", ["input", "output"])
+def test_a_region_does_not_grow_into_a_node_that_replaces_one_of_the_pattern(question: str) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[4] x) => (float[4] y) { [first] a = Abs (x) [second] b = Neg (a) [third] y = Exp (b) }"""
+    model = ir.from_onnx_text(text)
+    infer_shapes(model)
+    taken = model.graph[0 if question == "input" else 2]
+    taken.metadata_props[PATTERN] = "sample"
+    other = "producer" if question == "input" else "consumer"
+    grown = pattern(select="node.operator == 'Neg'", **{question: f"{other}.is_elementwise"})
+    assert names(find(model, [grown])) == ["second"]
+    taken.metadata_props[PATTERN] = "another"
+    assert names(find(model, [grown])) == ["first second" if question == "input" else "second third"]
 
 
 SELECTOR = """

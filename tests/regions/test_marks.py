@@ -94,6 +94,12 @@ def test_a_star_matches_within_one_name() -> None:
     assert list(modules(deep, "layer.*.act")) == ["m.layer.0.act"]
 
 
+def test_the_last_scope_that_dynamo_records_is_the_node_itself() -> None:
+    node = next(iter(graph("y = Abs (x)")))
+    node.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'layer', 'layer.act', 'abs_1']"
+    assert paths(node) == ["layer", "layer.act"]
+
+
 def test_metadata_that_is_not_a_list_names_no_module() -> None:
     node = next(iter(graph("y = Abs (x)")))
     for text in ("not a list", "__import__('os')", "{'a': 1}"):
