@@ -21,7 +21,8 @@ from onnx_subgraph.backends.backend import Declined
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.engine.breaker import ENGINES, FAILURES, Breaker
 from onnx_subgraph.engine.engine import Engine, EngineSettings
-from onnx_subgraph.engine.sample import is_due
+from onnx_subgraph.engine.expectation import expected
+from onnx_subgraph.engine.sample import is_due, problem
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from tests.engine.backends import REGION, Scripted, fails, feed, region, sleeps, waits
 
@@ -61,6 +62,7 @@ FAULTS: dict[str, tuple[Scripted, str]] = {
     "gives a wrong shape": (Scripted(answering=lambda o: [o[0][:1], o[1]]), r"gave y of shape \[1, 4\], not \[2, 4\]"),
     "gives a wrong dtype": (Scripted(answering=lambda o: [o[0].astype(np.float64), o[1]]), "gave y as float64, not as float32"),
     "gives too few outputs": (Scripted(answering=lambda o: o[:1]), "gave 1 outputs, the region has 2"),
+    "gives too many outputs": (Scripted(answering=lambda o: [*o, o[0]]), "gave 3 outputs, the region has 2"),
     "gives no arrays": (Scripted(answering=lambda o: [None, o[1]]), "gave NoneType for y"),
     "gives nothing": (Scripted(answering=lambda o: None), "did not run it: .*NoneType"),
 }
@@ -231,6 +233,31 @@ def test_several_engines_that_fail_give_the_backend_up_for_all() -> None:
     assert sum("no engine asks it again" in str(warning.message) for warning in told) == 1
     asked = len(backend.compiled)
     assert all(right(engine.run(feed(9)), 9) for engine in engines) and len(backend.compiled) == asked
+
+
+def test_a_run_that_ends_late_does_not_end_the_wait_of_a_given_up_engine() -> None:
+    """It began before the failures of others."""
+    clock = Clock()
+    breaker = Breaker(300, clock)
+    assert all(breaker.asks("engine") for _ in range(FAILURES + 1))
+    for _ in range(FAILURES):
+        breaker.failed("engine")
+    breaker.worked("engine")
+    assert not breaker.asks("engine")
+
+
+def test_a_size_with_two_values_is_not_expected_of_an_output() -> None:
+    """The declaration of the model is wrong, and not the backend."""
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[n] x, float[n] y, float[m] z) => (float[n] p, float[m] q) { p = Add (x, y) q = Neg (z) }"""
+    signature = (("float32", (1,)), ("float32", (3,)), ("float32", (2,)))
+    assert [one.shape for one in expected(region(text), signature)] == [(None,), (2,)]
+
+
+def test_a_result_of_another_shape_differs_though_all_its_elements_are_equal() -> None:
+    small, large = np.zeros((1, 4), np.float32), np.zeros((2, 4), np.float32)
+    assert problem([small], [large], ["y"], 1.0) == "gave y of shape [1, 4], onnxruntime [2, 4]"
+    assert problem([large], [large], ["y"], 1.0) == ""
 
 
 def test_a_backend_that_hangs_costs_one_deadline_one_warning_and_no_thread() -> None:

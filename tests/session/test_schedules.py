@@ -33,19 +33,25 @@ class Answers:
 
 @dataclass
 class Maker:
-    """Makes empty schedules. price: seconds to prepare one. fails: exceptions to raise, one for each element."""
+    """Makes empty schedules. price: seconds to prepare one. fails: exceptions to raise, one for each element.
+
+    nbytes: of each schedule. given: the feeds of each request.
+    """
 
     every: int | None = None
     price: float = 0.0
     fails: list[Exception] = field(default_factory=list)
     made: list[Signature] = field(default_factory=list)
+    nbytes: int = 0
+    given: list[Feeds] = field(default_factory=list)
 
     def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         self.made.append(signature)
+        self.given.append(feeds)
         if self.fails:
             raise self.fails.pop()
         time.sleep(self.price)
-        return Schedule(signature, Answers(), None, 0)
+        return Schedule(signature, Answers(), None, self.nbytes)
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +114,41 @@ def test_random_lengths_prepare_only_up_to_the_limit_with_one_warning(opened: Ca
         for length in range(1, 200):
             assert run(mine, length, 0.001) is None
     assert len(maker.made) == 3 and len(told) == 1
+
+
+def test_schedules_that_need_too_much_memory_together_are_evicted(opened: Callable[..., Schedules]) -> None:
+    mine = opened(Maker(nbytes=100), nbytes=250)
+    for length in (1, 2, 3):
+        run(mine, length, 0.01)
+    assert states(mine) == {1: "evicted", 2: "ready", 3: "ready"}
+    assert "over 250 bytes" in mine.stories()[0].reason
+
+
+def test_the_feeds_of_a_request_are_a_copy(opened: Callable[..., Schedules]) -> None:
+    """The program may write the next feeds into its arrays while the schedule is prepared."""
+    maker, given_feeds = Maker(), feeds(1)
+    mine = opened(maker)
+    signature = signature_of(given_feeds)
+    assert signature is not None
+    mine.want(signature, given_feeds)
+    assert mine.wait(10) and not np.may_share_memory(maker.given[0]["x"], given_feeds["x"])
+
+
+def test_a_schedule_that_fails_after_its_eviction_leaves_the_next_one(opened: Callable[..., Schedules]) -> None:
+    mine = opened(Maker(), schedules=1)
+    first, second = (signature_of(feeds(length)) for length in (1, 2))
+    assert first is not None and second is not None
+    held = []
+    for signature, length in ((first, 1), (second, 2), (first, 1)):
+        mine.want(signature, feeds(length))
+        assert mine.wait(10)
+        held.append(mine.get(signature))
+    old, _, new = held
+    assert old is not None and new is not None and old is not new
+    mine.refuse(old, "it failed", tell=False)
+    assert mine.get(first) is new
+    mine.refuse(new, "it failed", tell=False)
+    assert mine.get(first) is None
 
 
 def test_a_repeated_length_is_prepared_when_its_runs_have_lost_as_much(opened: Callable[..., Schedules]) -> None:

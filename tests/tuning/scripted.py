@@ -13,8 +13,11 @@ from onnx_subgraph.timing import Bench, BenchOptions, Ratio, Timed
 Cost = Callable[[onnx.NodeProto], float]
 
 
-def timed_by(monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float] | Cost) -> None:
-    """Let `tune` measure the sum of the costs of a model's nodes: by operator (1 for others), or by node."""
+def timed_by(monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float] | Cost, spread: float = 1.0) -> None:
+    """Let `tune` measure the sum of the costs of a model's nodes: by operator (1 for others), or by node.
+
+    spread: the factor between a ratio and its extremes in parts of the runs.
+    """
     cost: Cost = costs if callable(costs) else lambda node: costs.get(node.op_type, 1.0)
 
     def time(path: Path) -> float:
@@ -22,7 +25,8 @@ def timed_by(monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float] | Cost)
 
     def bench(paths: Sequence[Path], options: BenchOptions, progress: object) -> Bench:
         first = time(paths[0])
-        ratios = [Ratio(time(path) / first, time(path) / first, time(path) / first) for path in paths]
+        found = [time(path) / first for path in paths]
+        ratios = [Ratio(ratio, ratio / spread, ratio * spread) for ratio in found]
         timed = tuple(Timed(path, "onnxruntime", (1.0,), None if n == 0 else ratios[n]) for n, path in enumerate(paths))
         return Bench(timed, options, {}, "")
 
