@@ -40,6 +40,44 @@ def test_a_unit_has_one_key_in_every_spelling(tmp_path_factory: pytest.TempPathF
     assert together.times == 2 * len(layers)
 
 
+def sliced(first: tuple[int, int], second: tuple[int, int], step: int = 1) -> str:
+    bounds = zip("abcd", (*first, *second), strict=True)
+    constants = ", ".join(f"int64[1] {name} = {{{number}}}" for name, number in (*bounds, ("axis", 1), ("step", step)))
+    return f"""<ir_version: 8, opset_import: ["" : 17]> g (float[3, 8] x) => (float[3, n] y) <{constants}> {{
+      p = Slice (x, a, b, axis, step) q = Slice (x, c, d, axis, step) s = Sin (p) t = Cos (q) y = Mul (s, t)
+    }}"""
+
+
+@pytest.mark.parametrize("second", [(4, 8), (-4, 8), (4, 2**63 - 1)])
+def test_slices_that_make_up_a_value_are_its_parts(second: tuple[int, int], tmp_path: Path) -> None:
+    split = """<ir_version: 8, opset_import: ["" : 13]> g (float[3, 8] x) => (float[3, 4] y) {
+      p, q = Split <axis = 1> (x) s = Sin (p) t = Cos (q) y = Mul (s, t)
+    }"""
+    (unit,) = mined(tmp_path, sliced((0, 4), second), split).units
+    assert unit.times == 2 and str(unit.formula) == "t1, t2 = split(x, axis=-1, parts=2)\ny = Sin(t1) * Cos(t2)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "step"),
+    [((0, 3), (5, 8), 1), ((0, 3), (3, 6), 1), ((0, 5), (3, 8), 1), ((1, 4), (5, 8), 1), ((0, 4), (4, 8), 2)],
+    ids=["a gap", "an end that is missing", "an overlap", "a start that is missing", "every second"],
+)
+def test_slices_that_do_not_make_up_a_value_are_not_its_parts(
+    first: tuple[int, int], second: tuple[int, int], step: int, tmp_path: Path
+) -> None:
+    (unit,) = mined(tmp_path, sliced(first, second, step)).units
+    assert "split" not in str(unit.formula) and str(unit.formula).count("Slice(x, ") == 2
+
+
+def test_what_a_unit_would_save_is_its_traffic_without_what_enters_and_leaves(tmp_path: Path) -> None:
+    """Of 96 bytes, Sin and Cos read and write each; Add reads two and writes one. As one node, they read one and write one."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[3, 8] x) => (float[3, 8] y) {
+      s = Sin (x) c = Cos (s) y = Add (c, x)
+    }"""
+    (unit,) = mined(tmp_path, text).units
+    assert (unit.traffic, unit.saved) == (7 * 96, 5 * 96)
+
+
 def test_what_a_pattern_covers_is_not_mined(tmp_path: Path) -> None:
     def gelu(n: int, x: str) -> str:
         return f"d{n} = Div ({x}, root) e{n} = Erf (d{n}) s{n} = Add (e{n}, one) m{n} = Mul ({x}, s{n}) z{n} = Mul (m{n}, half)"
