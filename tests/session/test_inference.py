@@ -357,3 +357,19 @@ def test_models_in_onnxruntimes_own_format_are_not_fused(gelu: Path, tmp_path: P
         with pytest.warns(OnnxSubgraphWarning, match="own format"):
             session = InferenceSession(source, settings=SessionSettings(cache=None))
         assert session.run(None, {"x": x})[0].shape == (3, 8)
+
+
+def test_a_model_that_changes_while_it_is_prepared_is_refused(
+    settings: SessionSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made of the old model would be kept under the key of the new one, or the other way round."""
+    path = save(PLAIN, tmp_path / "m.onnx")
+
+    def change(command: Any, model: Path, output: Path, patience: Any) -> dict[str, Any]:
+        output.write_bytes(model.read_bytes())
+        save(PLAIN.replace("Abs", "Neg"), path)
+        return {}
+
+    monkeypatch.setattr(commands, "run", change)
+    with pytest.raises(SessionError, match="the model was changed while it was prepared"):
+        InferenceSession(path, settings=replace(settings, cache=tmp_path / "cache"))
