@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from onnx_subgraph import UsageError
+from onnx_subgraph import Options, UsageError, fuse, load_patterns, pipeline
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.marked import Marks, replace_marked
@@ -106,3 +107,21 @@ def test_marks_that_mark_nothing_are_refused(marks: Marks, said: str) -> None:
             node.name = f"/m/one/{node.op_type}"
     with pytest.raises(UsageError, match=said):
         replace_marked(model, marks)
+
+
+def test_a_model_that_marking_made_wrong_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict on what was fused says nothing about it."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x) => (float[n, 4] y)
+    <float half = {0.5}> { s = Sigmoid (x) a = Mul (x, s) b = Tanh (a) y = Mul (b, half) }"""
+    onnx.save(onnx.parser.parse_model(text), path := tmp_path / "m.onnx")
+
+    def wrong(model: ir.Model, *given: Any) -> Any:
+        made = replace_marked(model, *given)
+        model.graph.initializers["half"].const_value = ir.tensor(np.float32(0.25))
+        return made
+
+    options, out = Options(marks=Marks(first=("a",), last=("b",))), tmp_path / "out.onnx"
+    assert fuse(path, out, load_patterns(), options).verdict.verdict == "equivalent" and out.exists()
+    out.unlink()
+    monkeypatch.setattr(pipeline, "replace_marked", wrong)
+    assert fuse(path, out, load_patterns(), options).verdict.verdict == "different" and not out.exists()
