@@ -21,7 +21,7 @@ from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.verification.accuracy import EPSILON, LEAST, Accuracy, accuracy, has_float_attribute, largest
 from onnx_subgraph.verification.bounds import Noise, bound
 from onnx_subgraph.verification.judge import compare
-from onnx_subgraph.verification.noise import add_noise
+from onnx_subgraph.verification.noise import noisy
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, open_session, run
 from onnx_subgraph.verification.systematic import (
     NARROW,
@@ -251,10 +251,10 @@ class Side:
     def noise(self, values: Values, results: Outputs) -> dict[str, Noise]:
         """How far added noise moves each result."""
         noises = {name: Noise() for name in results}
-        noisy = self._model.clone()
-        if not add_noise(noisy, seed=1):
+        moved = noisy(self._model, seed=1)
+        if isinstance(moved, str):
             return noises
-        proto = _standing_alone(noisy, values)
+        proto = _standing_alone(moved, values)
         session = open_session(proto.SerializeToString(), self._provider, optimised=False)
         for _ in range(0 if isinstance(session, Failure) else DRAWS):
             assert not isinstance(session, Failure)
