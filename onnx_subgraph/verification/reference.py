@@ -112,6 +112,8 @@ class Reference:
     ) -> Verdict:
         """Whether the candidate, a file or a model in memory, computes the same.
 
+        Where no output can show a difference, inputs of many magnitudes are tried as well, from then on.
+
         weights: the folder of its external data, if that is not its own.
         also: other ways to run it, by the name that their runs report as provider; compared with the first provider's cases. An
         output that differs by more than the noise is still equal if it is as near to the truth as the original's (see
@@ -119,20 +121,32 @@ class Reference:
         coarser: the factor by which roundings, and so the bounds, are larger for these.
         """
         fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
+        file = candidate if isinstance(candidate, Path) else None
+        found = self._verdict(fused, file, weights, also or {}, coarser)
+        if found.blind and not self._wide and self._inputs is None:
+            self._wide = True
+            for made in (self._cases, self._drawings, self._remarks):
+                made.clear()
+            found = self._verdict(fused, file, weights, also or {}, coarser)
+        return found
+
+    def _verdict(
+        self, fused: ir.Model, file: Path | None, weights: Path | None, also: Mapping[str, Opener], coarser: float
+    ) -> Verdict:
+        """The verdict on the inputs that are drawn now. file: of the candidate, if it has one."""
         strength = _strength(fused)
         with declared_only(self.original), declared_only(fused):
             problems = interface_problems(self.original, fused)
         if problems:
             return Verdict("different", strength, problems)
-        home = weights or (candidate if isinstance(candidate, Path) else self.path).resolve().parent
-        is_file = isinstance(candidate, Path)
-        trial = Trial(fused, candidate if isinstance(candidate, Path) else None, home, named=is_file and name_bodies(fused))
+        home = weights or (file or self.path).resolve().parent
+        trial = Trial(fused, file, home, named=file is not None and name_bodies(fused))
         runs: list[Run] = []
         for provider in self.providers:
             if isinstance(cases := self.cases(provider), Failure):
                 return Verdict("not-run", strength, tuple(runs), cases.message)
             runs += self._compared(provider, self._outcomes(trial, provider, cases))
-        for name, opened in (also or {}).items():
+        for name, opened in also.items():
             self._tell(f"candidate by {name}")
             cases = self.cases(self.providers[0])
             assert not isinstance(cases, Failure)

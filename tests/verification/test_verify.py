@@ -750,3 +750,16 @@ def test_a_detector_may_exchange_rows_with_nearly_equal_scores(scores: str, w: f
     found = verify(tmp_path / "original.onnx", tmp_path / "other.onnx")
     assert found.verdict == verdict and not any(showing.blind for showing in found.showings)
     assert any("elements of y jumped" in line for line in exceptions(found)) is (verdict == "equivalent")
+
+
+def test_large_inputs_are_tried_where_the_usual_ones_show_nothing(tmp_path: Path) -> None:
+    """Numbers around 1 are all below the threshold, as in a map of probabilities that are all nearly 0."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 64] x) => (float[n, 64] y) <float k = {50}>
+    { a = Sub (x, k) y = Relu (a) }"""
+    path, changed = (write(tmp_path / f"{k}.onnx", text.replace("50", k)) for k in ("50", "51"))
+    reference = Reference(path)
+    found = reference.verdict(path)
+    assert (found.verdict, found.blind) == ("equivalent", False)
+    assert {run.seed for run in found.runs} >= {0, WIDE}
+    assert reference.verdict(changed).verdict == "different"
+    assert {run.seed for run in Reference(plain(tmp_path / "add.onnx")).verdict(tmp_path / "add.onnx").runs} == {0, 1, 2, 3}
