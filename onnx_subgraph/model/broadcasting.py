@@ -36,6 +36,12 @@ def dim_of(expression: sympy.Expr) -> Dim:
     return int(expression) if expression.is_Integer else ir.SymbolicDim(expression)
 
 
+def spelled_alike(dim: ir.SymbolicDim) -> Dim:
+    """A size that a file declares, in the spelling that inference has for the expression: floor(n/20) for ((n//20))."""
+    expression = None if str(dim.value).isidentifier() else expression_of(dim)
+    return dim if expression is None else dim_of(expression)
+
+
 @lru_cache(maxsize=4096)
 def _maximum(left: sympy.Expr, right: sympy.Expr) -> Dim:
     return dim_of(sympy.Max(left, right))

@@ -15,7 +15,7 @@ from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
 
 from onnx_subgraph.model import symbolic
 from onnx_subgraph.model.axis_sizes import simplify_sizes
-from onnx_subgraph.model.broadcasting import Dim
+from onnx_subgraph.model.broadcasting import Dim, spelled_alike
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.gaps import PROBLEM
@@ -216,7 +216,7 @@ def _merged_dim(context: ShapeInferenceContext, inferred: Dim, declared: Dim) ->
         return inferred
     if str(inferred.value).isidentifier():  # Equating whole expressions would take sympy seconds.
         context.add_symbolic_equality(inferred, declared)
-    return declared
+    return spelled_alike(declared)
 
 
 def _invented(context: ShapeInferenceContext, dim: ir.SymbolicDim) -> bool:

@@ -59,6 +59,7 @@ def infer_shapes(model: ir.Model) -> None:
         shape_constants(model)
     finally:
         _clean(model, constants)
+        _imply(model)
 
 
 def is_inferred(model: ir.Model) -> bool:
@@ -261,6 +262,19 @@ def _clean(model: ir.Model, constants: set[int]) -> None:
             value.meta[SHAPE_DATA] = tuple(item if isinstance(item, int) else ir.SymbolicDim(item) for item in json.loads(data))
         if value.const_value is not None and id(value) not in constants and not value.is_initializer():
             value.const_value = None
+
+
+def _imply(model: ir.Model) -> None:
+    """Replace sizes by those that they equal in every run (`implied_sizes`)."""
+    from onnx_subgraph.model.implied_sizes import implied_sizes, replaced
+
+    if not (implied := implied_sizes(model.graph)):
+        return
+    for value in (value for graph in within(model.graph) for node in graph for value in node.outputs):
+        if value.shape is not None:
+            value.shape = ir.Shape([replaced(implied, dim) for dim in value.shape])
+        if (data := value.meta.get(SHAPE_DATA)) is not None:
+            value.meta[SHAPE_DATA] = tuple(replaced(implied, dim) for dim in data)
 
 
 def dims(value: ir.Value | None) -> tuple[Dim, ...] | None:

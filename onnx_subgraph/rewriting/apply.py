@@ -1,9 +1,7 @@
 """Apply matches to the graph: choose which ones, order them, plan and commit each, and record what changed.
 
-Order: the user's patterns before built-in ones, then larger matches first, then the pattern's order, then the position in the
-graph. So the same input gives the same output. Each match is planned just before its commit, against the graph that the earlier
-commits left. A match that loses nodes to another one may be found again in the next round. If it is of a user's pattern, it is
-also reported as skipped.
+`sequence` has the order. Each match is planned just before its commit, against the graph that the earlier commits left. A match
+that loses nodes to another one may be found again in the next round. If it is of a user's pattern, it is reported as skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.nested import graph_around, graph_of, operands
+from onnx_subgraph.model.nested import graph_around, operands
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.commit import commit, place_of
 from onnx_subgraph.rewriting.costs import Costs
@@ -31,6 +29,7 @@ from onnx_subgraph.rewriting.plan import Plan, plan, root_name
 from onnx_subgraph.rewriting.read_values import equal_values, repeating_values, uniform_values
 from onnx_subgraph.rewriting.replacement import Site
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
+from onnx_subgraph.rewriting.sequence import in_sequence
 
 Barred = Callable[[Place], Collection[str] | None]
 """The main operators that may not replace a match at a place; None where nothing may."""
@@ -66,7 +65,7 @@ def apply(
     refused: set[tuple[str, frozenset[ir.Node]]] = set()
     taken_by: dict[ir.Node, str] = {}
     renewed: dict[ir.Value, ir.Value] = {}
-    for match in _in_order(model, matches, outline):
+    for match in in_sequence(matches, outline):
         current = _current(match, renewed)
         if current is None and not match.part and not is_built_in(match.pattern.file):
             skips += _taken(match, taken_by)
@@ -88,18 +87,6 @@ def apply(
     if rewrites:
         eliminate_common(outline, constants, PATTERN, fused=frozenset(r.node for r in rewrites))
     return tuple(rewrites), tuple(skips)
-
-
-def _in_order(model: ir.Model, matches: Iterable[Match], outline: Outline) -> list[Match]:
-    graphs = {graph: index for index, graph in enumerate(outline.graphs)}
-
-    def key(match: Match) -> tuple[bool, int, int, int, float]:
-        graph = graph_of(match.graph)
-        root = max(outline.position[n] for n in match.nodes)
-        size = sum(n.op_type != "Identity" for n in match.nodes)
-        return is_built_in(match.pattern.file), -size, match.pattern.order, graphs[graph], root
-
-    return sorted(matches, key=key)
 
 
 def _taken(match: Match, taken_by: Mapping[ir.Node, str]) -> list[Skip]:
