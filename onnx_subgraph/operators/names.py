@@ -8,6 +8,13 @@ OWN_DOMAIN = "onnx_subgraph"
 """The domain of fused operators that carry their definition as a function, and of engines."""
 ENGINE = "Engine"
 """The operator in `OWN_DOMAIN` that a backend runs."""
+KERNELS = frozenset(
+    {
+        *("AddLayerNorm", "AddRMSNorm", "Attention", "FastGelu", "Gelu", "LayerNorm", "Linear", "RMSNorm", "Rotary", "Softmax"),
+        "Swish",
+    }
+)
+"""The operators in `OWN_DOMAIN` that our library of kernels has."""
 KNOWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 """Domains whose operators are known to have no side effects and no state between runs."""
 _STANDARD = ("", "ai.onnx")

@@ -64,9 +64,9 @@ def test_nothing_is_parsed_to_select_patterns(monkeypatch: pytest.MonkeyPatch) -
     library._parsed.cache_clear()
 
 
-GELU = (Path(__file__).parent / "data" / "activation" / "gelu.yaml").read_text(encoding="utf-8")
+GELU = (Path(__file__).parent / "data" / "activation" / "exact_gelu.yaml").read_text(encoding="utf-8")
 FILES = {
-    "a pattern": ("mine.yaml", GELU.replace("id: gelu", "id: mine"), True),
+    "a pattern": ("mine.yaml", GELU.replace("id: exact-gelu", "id: mine"), True),
     "a lowering": ("mine.yaml", "lowers: Gelu\nsummary: S\nstandard: y = Identity(x)\n", False),
 }
 
@@ -128,6 +128,6 @@ def test_a_pattern_that_the_user_asks_about_is_read() -> None:
 
 
 def test_an_id_that_a_built_in_pattern_has_is_refused_with_its_place(tmp_path: Path) -> None:
-    (tmp_path / "gelu.yaml").write_text(GELU, encoding="utf-8")
+    (tmp_path / "gelu.yaml").write_text(GELU.replace("exact-gelu", "gelu"), encoding="utf-8")
     with pytest.raises(PatternError, match=r"the id `gelu` is taken by .*gelu\.yaml:\d+:\d+"):
         load_patterns([tmp_path / "gelu.yaml"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,26 +15,28 @@ import pytest
 
 from onnx_subgraph import Options, fuse
 from onnx_subgraph.errors import PatternError, UsageError
+from onnx_subgraph.kernels.build import source_folder
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.library import Library, built_in_packs, headers, load_patterns
 from onnx_subgraph.language.pack import read_pack
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.language.reading import parse_pattern
+from onnx_subgraph.operators.names import KERNELS
 
 DATA = Path(__file__).parent / "data"
-GELU = (DATA / "activation" / "gelu.yaml").read_text(encoding="utf-8")
+GELU = (DATA / "activation" / "exact_gelu.yaml").read_text(encoding="utf-8")
 
 
 def test_a_pack_is_read_in_the_order_of_its_names() -> None:
     library = load_patterns([DATA], built_in=False)
     assert [(p.group, p.id, p.order) for p in library.patterns] == [
-        ("activation", "gelu", 0),
+        ("activation", "exact-gelu", 0),
         ("attention", "multi-head-attention", 1),
         ("convolution", "conv-activation", 2),
         ("normalization", "skip-layer-normalization", 3),
     ]
     assert [pack.name for pack in library.packs] == ["sample"]
-    assert library.get("gelu").summary == "Exact GELU, x · Φ(x), spelled out with Erf"
+    assert library.get("exact-gelu").summary == "Exact GELU, x · Φ(x), spelled out with Erf"
 
 
 def test_headers_say_what_patterns_say() -> None:
@@ -97,9 +100,9 @@ def test_an_id_that_no_pattern_has_is_an_error() -> None:
 
 
 def test_a_file_given_twice_is_read_once() -> None:
-    library = load_patterns([DATA / "activation", DATA / "activation" / "gelu.yaml", DATA], built_in=False)
+    library = load_patterns([DATA / "activation", DATA / "activation" / "exact_gelu.yaml", DATA], built_in=False)
     assert [p.id for p in library.patterns] == [
-        "gelu",
+        "exact-gelu",
         "multi-head-attention",
         "conv-activation",
         "skip-layer-normalization",
@@ -107,18 +110,18 @@ def test_a_file_given_twice_is_read_once() -> None:
 
 
 def test_an_id_in_two_packs_is_an_error_with_both_files(tmp_path: Path) -> None:
-    other = tmp_path / "mine" / "gelu.yaml"
+    other = tmp_path / "mine" / "exact_gelu.yaml"
     other.parent.mkdir()
     other.write_text(GELU, encoding="utf-8")
     with pytest.raises(PatternError) as raised:
         load_patterns([DATA, tmp_path], built_in=False)
-    assert str(DATA / "activation" / "gelu.yaml") in str(raised.value)
+    assert str(DATA / "activation" / "exact_gelu.yaml") in str(raised.value)
     assert str(other) in str(raised.value)
 
 
 def test_an_unknown_id_is_an_error() -> None:
-    with pytest.raises(UsageError, match="did you mean `gelu`"):
-        load_patterns([DATA], built_in=False).get("geul")
+    with pytest.raises(UsageError, match="did you mean `exact-gelu`"):
+        load_patterns([DATA], built_in=False).get("exact-geul")
 
 
 @pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir()], ids=["missing", "empty"])
@@ -236,3 +239,34 @@ def test_a_gated_unit_is_one_function(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     result = fuse(tmp_path / "m.onnx", tmp_path / "out.onnx", load_patterns(), Options(target="function"))
     assert [one.pattern for one in result.rewrites] == ["swiglu"]
+
+
+@pytest.mark.parametrize("name", ["softmax", "rotary", "add-layer-norm", "engine", "hard-swish-2"])
+def test_an_id_whose_operator_is_one_of_ours_is_refused(name: str, tmp_path: Path) -> None:
+    """Our library of kernels would compute it in its own way, without a word: our Softmax is along the last axis."""
+    text = f"""id: {name}
+summary: S
+match: |
+  e = Exp(x)
+  y = e / ReduceSum(e, axes=[1], keepdims=1)
+example: {{x: "float32[2, 3, 8]"}}
+"""
+    path = tmp_path / f"{name.replace('-', '_')}.yaml"
+    path.write_text(text, encoding="utf-8")
+    if name == "hard-swish-2":
+        assert load_patterns([path]).get(name).name == "HardSwish2"
+        return
+    with pytest.raises(PatternError, match=r"the operator `onnx_subgraph\.\w+` is there, .*\n(.*\n)*hint: rename the pattern"):
+        load_patterns([path])
+
+
+def test_a_region_whose_operator_is_one_of_ours_is_refused(tmp_path: Path) -> None:
+    grow = "grow:\n  select: node.operator == 'Relu'\n  input: producer.is_elementwise\n"
+    (tmp_path / "area.yaml").write_text(f"id: area\nsummary: S\n{grow}replace:\n  function: Mish\n", encoding="utf-8")
+    with pytest.raises(PatternError, match="hint: name another operator in `replace`"):
+        load_patterns([tmp_path / "area.yaml"])
+
+
+def test_the_names_of_kernels_are_those_of_the_library() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted(source_folder().glob("op_*.c")))
+    assert {*re.findall(r'(?:\.name = |^(?:NORM|ELEMENTWISE)\(\w+, )"(\w+)"', source, re.MULTILINE)} == KERNELS
