@@ -81,8 +81,8 @@ INLINE void store_part(float *p, V v, int64_t count) {
     store(part, v);
     for (int64_t i = 0; i < count; i++) p[i] = part[i];
 }
-INLINE I whole(V n) { return (I)(n + all(0x1.8p23f)) - (I)all(0x1.8p23f); }
-INLINE V scaled(V v, V n) { return v * (V)((U)(whole(n) + 127) << 23); }
+INLINE I whole(V n) { return (I)((U)(n + all(0x1.8p23f)) - (U)all(0x1.8p23f)); }
+INLINE V scaled(V v, V n) { return v * (V)(((U)whole(n) + 127) << 23); }
 INLINE V reciprocal(V v) { return all(1.0f) / v; }
 INLINE V where_below(V x, float limit, V a, V b) {
     const I mask = x < all(limit);

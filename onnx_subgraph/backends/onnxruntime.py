@@ -73,7 +73,7 @@ class OnnxRuntime(Backend):
         also = list(self._libraries)
         if KERNELS in subgraph.model.metadata_props:
             with contextlib.suppress(KernelError):  # without the library it runs by its definitions
-                also.append(kernels.path())
+                also.append(kernels.describe().path)
         custom_ops.register(options, also)
         values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         if values:

@@ -1,8 +1,8 @@
 """Build the library: compile each source, kernels.c once for each instruction set, and link all objects.
 
 The file's name contains a hash of everything that goes into it (sources, compiler, flags), so a changed source or compiler gives
-another file. One process builds it, and others wait. It is moved into place when it is complete, so a file system without locks
-does no harm.
+another file, and a hash of the file: one that was cut off would end the process that loads it. One process builds it, and others
+wait. It is moved into place when it is complete, so a file system without locks does no harm.
 """
 
 from __future__ import annotations
@@ -50,17 +50,19 @@ def build(folder: Path) -> Path:
     """The library in `folder`, built if it is not there. Raises KernelError with the messages of all compilers."""
     failures = []
     for compiler in compilers():
-        target = folder / f"onnx_subgraph_kernels-{_key(compiler)}{_SUFFIX}"
-        if target.is_file():
-            return target
+        stem = f"onnx_subgraph_kernels-{_key(compiler)}"
         try:
+            if (target := _kept(folder, stem)) is not None:
+                return target
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with temporary.alone(folder):
-                if not target.is_file():
+                if (target := _kept(folder, stem)) is None:
                     temporary.sweep_once(folder)
-                    new = temporary.beside(target)
+                    new = temporary.beside(folder / f"{stem}{_SUFFIX}")
                     with temporary.held(new):
                         compile_library(compiler, new)
+                        check_loads(new)
+                        target = folder / f"{stem}-{_digest(new)}{_SUFFIX}"
                         new.replace(target)
         except KernelError as failure:
             failures.append(failure.message)
@@ -73,6 +75,28 @@ def build(folder: Path) -> Path:
     if not failures:
         message = f"the library of kernels can't be built: {nothing_found()}"
     raise KernelError(message, hint=HINT)
+
+
+def check_loads(library: Path) -> None:
+    """Load a library in another process, which it may end. Raises KernelError where that fails."""
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).onnx_subgraph_isa"
+    try:
+        done = subprocess.run([sys.executable, "-c", code, str(library)], capture_output=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return  # there is no such process: the program may hold an interpreter of its own
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise KernelError(f"the library that the compiler made does not load: {''.join(said) or f'exit code {done.returncode}'}")
+
+
+def _kept(folder: Path, stem: str) -> Path | None:
+    """The complete library of this stem in a folder; None if there is none."""
+    found = sorted(folder.glob(f"{stem}-*{_SUFFIX}"))
+    return next((path for path in found if path.is_file() and path.stem == f"{stem}-{_digest(path)}"), None)
+
+
+def _digest(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()[:16]
 
 
 def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ()) -> None:

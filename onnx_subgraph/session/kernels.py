@@ -24,12 +24,17 @@ _NEEDS_IT = (
 
 
 def with_kernels(options: Any) -> Any:
-    """Session options with our kernels: those given, or new ones. Raises KernelError if there is no library."""
+    """Session options with our kernels: those given, or new ones. Raises KernelError if no library is there and loads."""
     from onnxruntime import SessionOptions
 
     options = SessionOptions() if options is None else options
     if options not in _HAVE_IT and not _has_it(options):
-        options.register_custom_ops_library(str(kernels.path()))
+        library = kernels.describe().path
+        try:
+            options.register_custom_ops_library(str(library))
+        except Exception as error:  # onnxruntime's exceptions have no common base class below Exception
+            message = f"{library}: onnxruntime does not load it: {str(error).splitlines()[0]}"
+            raise KernelError(message, hint="remove the file, so that it is built again") from None
     _HAVE_IT.add(options)
     return options
 

@@ -77,12 +77,13 @@ def verify(
     home = None if weights is None else Path(weights)
     model = load(candidate, weights=home)
     name_bodies(model)
-    library = _library(model) if CPU in providers and home is None else None
+    library, missing = _library(model) if CPU in providers and home is None else (None, "")
     with with_libraries(custom_op_libraries):
         if library is None:
             found = original.verdict(candidate, home)
         else:
             found = both_ways(original, model, library, numerics_of(model), candidate)
+        found = replace(found, reason="; ".join(filter(None, (found.reason, missing))))
         return _with_untaken_bodies(found, original, model)
 
 
@@ -113,9 +114,9 @@ def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Mode
     return replace(found, verdict="not-run", reason=reason)
 
 
-def _library(model: ir.Model) -> kernels.Description | None:
-    """Our library of kernels, for a model that was written for it; None for others, and where it can't be built."""
+def _library(model: ir.Model) -> tuple[kernels.Description | None, str]:
+    """Our library of kernels, for a model that was written for it, or why there is none; None and "" for other models."""
     try:
-        return kernels.describe() if KERNELS in model.metadata_props else None
-    except KernelError:
-        return None
+        return kernels.describe() if KERNELS in model.metadata_props else None, ""
+    except KernelError as error:
+        return None, f"it ran by its definitions only, without our kernels: {error.message.splitlines()[0]}"

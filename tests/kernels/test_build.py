@@ -34,7 +34,9 @@ def compiler() -> Compiler:
 
 
 def no_compilers(monkeypatch: pytest.MonkeyPatch, *there: Compiler) -> None:
+    """Let these be the only compilers. What they make is not loaded."""
     monkeypatch.setattr(building, "compilers", lambda: iter(there))
+    monkeypatch.setattr(building, "check_loads", lambda library: None)
 
 
 def test_without_a_compiler_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +87,28 @@ def test_of_several_that_build_at_the_same_time_one_compiles(
     with ThreadPoolExecutor(3) as pool:
         built = list(pool.map(building.build, [tmp_path] * 3))
     assert len(compiled) == 1 and len(set(built)) == 1
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4096])
+def test_a_library_that_was_cut_off_is_built_again(
+    cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Compiler
+) -> None:
+    """To load it would end the process, without a message."""
+    no_compilers(monkeypatch, compiler)
+    monkeypatch.setattr(building, "compile_library", lambda _, target: target.write_bytes(b"library" * 1000))
+    first = building.build(tmp_path)
+    with first.open("r+b") as file:
+        file.truncate(cut)
+    assert building.build(tmp_path) == first and len(first.read_bytes()) == 7000
+
+
+def test_a_library_that_does_not_load_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
+    """As of a compiler that succeeds and writes something else."""
+    monkeypatch.setattr(building, "compilers", lambda: iter([compiler]))
+    monkeypatch.setattr(building, "compile_library", lambda _, target: target.write_bytes(b"no library"))
+    with pytest.raises(KernelError, match=r"the library that the compiler made does not load: .*OSError"):
+        building.build(tmp_path)
+    assert not list(tmp_path.glob("*.so"))
 
 
 def test_another_compiler_builds_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -101,14 +103,35 @@ def test_a_program_that_loads_the_library_itself_is_not_disturbed(layer: Path, n
 def test_without_a_compiler_a_session_warns_and_runs_the_definition(
     layer: Path, native: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing() -> Path:
+    def missing() -> Any:
         raise KernelError("there is no C compiler")
 
-    monkeypatch.setattr(kernels, "path", missing)
+    monkeypatch.setattr(kernels, "describe", missing)
     with pytest.warns(OnnxSubgraphWarning, match="by its definitions, without our kernels: there is no C compiler"):
         session = InferenceSession(native, settings=SessionSettings(cache=None))
     assert not is_by_kernels(session.run(None, {"x": X})[0], layer)
     assert not is_by_kernels(EngineSession(native).run(None, {"x": X})[0], layer)
+
+
+def test_a_library_that_onnxruntime_does_not_load_breaks_no_program(
+    layer: Path, native: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "junk.so").write_bytes(b"junk")
+    broken = replace(kernels.describe(), path=tmp_path / "junk.so")
+    monkeypatch.setattr(kernels, "describe", lambda: broken)
+    with pytest.warns(OnnxSubgraphWarning, match=r"without our kernels: .*junk\.so: onnxruntime does not load it"):
+        session = InferenceSession(native, settings=SessionSettings(cache=None))
+    assert not is_by_kernels(session.run(None, {"x": X})[0], layer)
+
+
+@pytest.mark.parametrize("isa", [None, "none"])
+def test_verify_says_that_it_has_no_kernels(isa: str | None, layer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fuse(layer, good := layer.with_name("good.onnx"), load_patterns(), Options(target="native"))
+    if isa is not None:
+        monkeypatch.setenv("ONNX_SUBGRAPH_ISA", isa)
+    verdict = verify(layer, good)
+    assert verdict.verdict == "equivalent"
+    assert ("without our kernels: ONNX_SUBGRAPH_ISA is 'none'" in verdict.reason) is (isa is not None)
 
 
 def test_an_engine_session_loads_the_library(layer: Path, native: Path) -> None:
