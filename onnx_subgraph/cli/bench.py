@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option("--provider", default="CPUExecutionProvider", metavar="EP", help="The execution provider of onnxruntime.")
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 1024),
     metavar="N",
     show_default="what the runtime takes by itself",
     help="Threads of each session.",

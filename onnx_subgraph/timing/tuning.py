@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.kernels.library import ISA
 from onnx_subgraph.model.atomic import written_whole
 from onnx_subgraph.timing.turns import Ratio
 
@@ -80,14 +82,18 @@ def machine(provider: str) -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor, as the system reports it. The name alone is not enough: virtual machines share one among generations."""
+    """The processor, as the system reports it, and the instruction set to which our kernels are limited.
+
+    The name alone is not enough: virtual machines share one among generations.
+    """
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
     facts = {key.strip(): fact.strip() for key, _, fact in (line.partition(":") for line in text.splitlines())}
     numbers = [f"{word} {facts[key]}" for key, word in (("cpu family", "family"), ("model", "model")) if key in facts]
-    return ", ".join([facts.get("model name") or platform.processor() or platform.machine(), *numbers])
+    limit = [f"limited to {word}"] if (word := os.environ.get(ISA)) else []
+    return ", ".join([facts.get("model name") or platform.processor() or platform.machine(), *numbers, *limit])
 
 
 def write(path: Path, found: Mapping[str, Tuning]) -> None:

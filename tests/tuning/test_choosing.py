@@ -87,7 +87,7 @@ def test_faster_engines_are_chosen(cost: float, backend: str, model: Path, monke
 )
 def test_the_reason_is_told_where_nothing_can_be_verified(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {})
-    coarse = TEXT.replace("float one", "float far = {1e9}, float one").replace("Div (x, root)", "Div (a, root)")
+    coarse = TEXT.replace("float one", "float far = {1e12}, float one").replace("Div (x, root)", "Div (a, root)")
     coarse = coarse.replace("scaled =", f"a = {given} scaled =").replace("Mul (x, sum)", "Mul (a, sum)")
     coarse = coarse.replace("y = Mul (g, s)", "m = Mul (g, s) u = Add (m, far) y = Sub (u, far)")
     found = tune(save(coarse, tmp_path / "m.onnx"), LIBRARY, Options(), 0.0, backends=["onnxruntime"])
@@ -116,13 +116,15 @@ def test_a_model_in_which_nothing_fuses_is_not_measured(tmp_path: Path, monkeypa
     assert (found.skip, found.choices, found.whole) == ((), (), None)
 
 
-def test_a_saved_choice_equals_the_found_one(model: Path, tmp_path: Path) -> None:
+def test_a_saved_choice_equals_the_found_one(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tune(model, LIBRARY, Options(), 0.0)
     write(tmp_path / "tuned.json", {"m.onnx": found})
     assert read(tmp_path / "tuned.json") == {"m.onnx": found}
     assert found.other_machine == ""
     older = Tuning((), "speed", machine={**(found.machine or {}), "onnxruntime": "1.0.0"})
     assert older.other_machine.startswith("onnxruntime was 1.0.0 and is ")
+    monkeypatch.setenv("ONNX_SUBGRAPH_ISA", "avx2")
+    assert found.other_machine.startswith("processor was ") and found.other_machine.endswith("limited to avx2")
 
 
 @pytest.mark.parametrize(
