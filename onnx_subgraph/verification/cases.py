@@ -10,7 +10,8 @@ Random operators run once; from then on their results are fed as inputs (`fed`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,14 @@ from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import flatten
-from onnx_subgraph.verification.larger import larger
+from onnx_subgraph.verification.larger import at_usual_sizes, larger
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import noisy
 from onnx_subgraph.verification.refusal import Refusals
-from onnx_subgraph.verification.search import first_that_runs, long_trials, timed, trials
+from onnx_subgraph.verification.search import first_that_runs, long_trials, on_smaller_images, timed, trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.showing import UNDEFINED, is_too_wide, showings
-from onnx_subgraph.verification.sizes import FIRST, SECOND, USUAL, Likely, Sizes, all_elements, fixed_by, with_ones
+from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
 from onnx_subgraph.verification.verdict import Showing
 
 DRAWS = 2
@@ -43,18 +44,14 @@ SECONDS = 5.0
 
 If it is too short, first draws, then cases are dropped.
 """
+SLOW = SECONDS / (4 * (4 + COST))
+"""If a run takes more seconds, fewer than four sets of feeds fit into the time limit, and smaller images are tried."""
 PATIENCE = 1.0
 """A model whose run takes less than these seconds is run at two sizes in any case."""
 NOT_REGISTERED = "is not a registered function/op"
 """onnxruntime's message for an operator that neither it nor a library has."""
 LARGER = (512, 2048, 8192)
 """Lengths to try where the outputs show nothing. For example, audio shorter than a window gives silence."""
-QUICK = 0.01
-"""A model whose run takes less than these seconds is also run at usual sizes, where a band or a window shows."""
-MOST_USUAL = 1 << 20
-"""The most elements of all inputs of usual sizes; more take long in float64."""
-LONG = 32
-"""The seed of a case of usual sizes, relative to the first one."""
 
 
 @dataclass(slots=True)
@@ -164,9 +161,12 @@ class Drawing:
         """Cases of two sizes, with ones, and of other values, if possible. length: tries sizes of this length, if not 0."""
         inputs = required_inputs(self.model)
         refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
-        first = self._found(session, refusals, self._trials(shapes, FIRST, length), seed, floats=floats)
+        found = partial(self._found, session, refusals, floats=floats)
+        first, second = found(self._trials(shapes, FIRST, length), seed), SECOND
         if isinstance(first, Failure):
             return first
+        if not length:
+            first, second = on_smaller_images(first, seed, SLOW, found, partial(trials, self.model, shapes))
         cases, seconds = [first], first.seconds
 
         def affordable_with(draws: int) -> int:
@@ -178,8 +178,8 @@ class Drawing:
         if affordable < 4:
             self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
         if affordable >= 2:
-            trials = self._trials(shapes, SECOND, length - length // 4)
-            other = self._found(session, refusals, trials, seed + 1, other_than=first.sizes, seconds=SECONDS / 2, floats=floats)
+            others = self._trials(shapes, second, length - length // 4)
+            other = found(others, seed + 1, other_than=first.sizes, seconds=SECONDS / 2)
             if not isinstance(other, Failure):
                 cases.append(other)
         ones = [(sizes, seed + 2 + index) for index, sizes in enumerate(with_ones(inputs, shapes, first.sizes))]
@@ -193,10 +193,7 @@ class Drawing:
                     cases.append(Case(dict(sizes), at, feeds, outputs))
         if self.wide and self.rtol is None and self.atol is None and affordable >= 2:
             cases += larger(self.model, session, first, fixed_by(inputs, shapes), free=affordable >= 4)
-            if first.seconds < QUICK:
-                small = (sizes for sizes in self._trials(shapes, USUAL, 0) if all_elements(inputs, sizes) <= MOST_USUAL)
-                usual = self._found(session, refusals, small, seed + LONG, other_than=first.sizes, floats=floats)
-                cases += [] if isinstance(usual, Failure) else [replace(usual, coarse=True)]
+            cases += at_usual_sizes(self.model, first, shapes, found)
         return cases
 
     def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:

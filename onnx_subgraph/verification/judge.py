@@ -100,6 +100,13 @@ def nonfinite(outputs: Mapping[str, Any]) -> int:
     return sum(int((~np.isfinite(array)).sum()) for array in flatten(outputs).values() if is_float(array))
 
 
+def varies(outputs: Mapping[str, Any]) -> bool:
+    """Whether the finite elements of an output of floats are not all the same, or there is no such output."""
+    floats = [array.astype(np.float64) for array in flatten(outputs).values() if is_float(array) and array.dtype.kind != "c"]
+    finite = [array[np.isfinite(array)] for array in floats]
+    return not floats or any(array.size and np.ptp(array) > 0 for array in finite)
+
+
 def _refused(problem: str) -> Finding:
     return Finding(float("inf"), 0.0, (), problem)
 

@@ -7,7 +7,8 @@ for more than two rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -15,11 +16,16 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.draws import Floats
 from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
 from onnx_subgraph.verification.judge import nonfinite
+from onnx_subgraph.verification.search import trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
-from onnx_subgraph.verification.sizes import Sizes, symbols
+from onnx_subgraph.verification.sizes import USUAL, Sizes, all_elements, symbols
 
-WIDE, FREE = 64, 96
-"""The seeds of a case of many magnitudes and of a free one, relative to that of the first case."""
+LONG, WIDE, FREE = 32, 64, 96
+"""The seeds of a case of usual sizes, of one of many magnitudes and of a free one, relative to that of the first case."""
+QUICK = 0.01
+"""A model whose run takes less than these seconds is also run at usual sizes, where a band or a window shows."""
+MOST_USUAL = 1 << 20
+"""The most elements of all inputs of usual sizes; more take long in float64."""
 SEVERAL = 3
 """The batch of a free case."""
 
@@ -33,6 +39,21 @@ def larger(model: ir.Model, session: Session, first: Case, fixed: Sizes, *, free
     if free:
         several = {name: SEVERAL for name, role in symbols(required_inputs(model)).items() if role == "batch"}
         yield from _first(model, session, first, FREE, (first.sizes | several | fixed, first.sizes), ("free",))
+
+
+def at_usual_sizes(
+    model: ir.Model, first: Case, shapes: Mapping[str, tuple[int, ...]], found: Callable[..., Case | Failure]
+) -> list[Case]:
+    """A case of sizes typical of applications, for a quick model.
+
+    first: the first case. shapes: those that the user chose. found: the case of the first sizes that run (`first_that_runs`).
+    """
+    if first.seconds >= QUICK:
+        return []
+    inputs = required_inputs(model)
+    small = (sizes for sizes in trials(model, shapes, USUAL) if all_elements(inputs, sizes) <= MOST_USUAL)
+    usual = found(small, (first.seed or 0) + LONG, other_than=first.sizes)
+    return [] if isinstance(usual, Failure) else [replace(usual, coarse=True)]
 
 
 def _first(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.draws import Floats
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs
+from onnx_subgraph.verification.judge import varies
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
-from onnx_subgraph.verification.sizes import Likely, Sizes, assignments, baked, elements_of, moderate, symbols
+from onnx_subgraph.verification.sizes import SECOND, SMALLER, Likely, Sizes, assignments, baked, elements_of, moderate, symbols
 
 SECONDS = 60.0
 """The time limit of a search."""
@@ -101,6 +102,29 @@ def first_that_runs(
     else:
         failed = f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried)"
     return Failure(f"{failed}; {next_step}. onnxruntime says: {said}")
+
+
+def on_smaller_images(
+    first: Case,
+    seed: int,
+    slow: float,
+    found: Callable[..., Case | Failure],
+    trials: Callable[[Likely], Iterator[Sizes]],
+) -> tuple[Case, Likely]:
+    """The first case with smaller images, while its run takes more than `slow` seconds, and the sizes of the second one.
+
+    The sizes of `first` if it is quick, or where the model does not run on small images, or gives the same number everywhere.
+    found: the case of the first sizes that run, of those that `trials` gives.
+    """
+    second = SECOND
+    for likely, other_likely in SMALLER:
+        if first.seconds <= slow:
+            break
+        smaller = found(itertools.islice(trials(likely), 1), seed, other_than=first.sizes)
+        if isinstance(smaller, Failure) or not varies(smaller.outputs):
+            break
+        first, second = smaller, other_likely
+    return first, second
 
 
 def timed(session: Session, feeds: Feeds, *, alone: bool) -> tuple[Outputs | Failure, float]:

@@ -44,11 +44,17 @@ class Likely(NamedTuple):
     pieces: int
     uniform: tuple[int, ...] = (8, 16, 32, 64, 4, 128, 224, 1, 2, 256, 512, 77)
 
+    def with_images(self, *sizes: int) -> Likely:
+        """The same with other sizes of images."""
+        return self._replace(roles={**self.roles, "image": sizes})
+
 
 FIRST = Likely({"batch": (2,), "image": (64, 96), "past": (5, 3), "length": (7, 11, 13, 9, 6)}, (2, 1), 2)
 """Small and all different, so that swapped axes show."""
 SECOND = Likely({"batch": (1, 3), "image": (96, 64), "past": (8, 6), "length": (12, 8, 10, 14, 5)}, (1, 3), 3)
 """Different sizes, in case one size hides an error."""
+SMALLER = tuple((FIRST.with_images(a, b), SECOND.with_images(b, a)) for a, b in ((32, 48), (16, 24)))
+"""The same pair with smaller images, for slow models: attention to every pixel takes the square of their number."""
 LARGE = (128, 224, 64, 256, 512, 32, 77, 16, 8, 4, 2, 1)
 """Uniform sizes; those typical of applications come first."""
 USUAL = Likely({"batch": (1,), "image": (224, 224), "past": (128,), "length": (128, 64, 32)}, (1,), 1, LARGE)

@@ -23,9 +23,9 @@ from onnx_subgraph.report.wording import exceptions
 from onnx_subgraph.verification import trial
 from onnx_subgraph.verification.bounds import Noise, bound
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.cases import LONG, Drawing
+from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.judge import compare
-from onnx_subgraph.verification.larger import FREE, WIDE
+from onnx_subgraph.verification.larger import FREE, LONG, WIDE
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, open_session, run
 from onnx_subgraph.verification.trial import CPU
