@@ -29,6 +29,8 @@ WEIGHTS = ".weights"
 """The suffix of files with packed weights: entries of one source share them, by hard links."""
 ABANDONED_SECONDS = 24 * 3600.0
 """The age in seconds after which a temporary folder must belong to a process that died."""
+IN_USE_SECONDS = 600.0
+"""The seconds after its last use in which an entry is not evicted: another session, or process, may still load it."""
 _numbers = itertools.count()
 
 
@@ -56,13 +58,17 @@ Fill = Callable[[Path], dict[str, Any]]
 
 
 class Cache:
-    """Entries under `folder`, together at most `most_bytes`; the one just made or found stays, whatever its size."""
+    """Entries under `folder`, together at most `most_bytes`. Those that may still be loaded stay, whatever their size.
+
+    These are the entries that this object gave, and those that anyone used a short time ago.
+    """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder = folder
         self.most_bytes = most_bytes
         self.memory = Memory(folder / "files")
         self._entries = folder / "entries"
+        self._given: set[Path] = set()
 
     def get(self, key: str, fill: Fill, *, lasting: bool = False) -> Entry:
         """The entry of `key`, made by `fill` if there is no complete and valid one.
@@ -70,13 +76,14 @@ class Cache:
         A note may have a time of expiry, `until`, in seconds since 1970. lasting: ignore entries that expire. Raises what `fill`
         raises, and OSError.
         """
+        self._given.add(self._entries / key)
         if (entry := self._find(key, lasting=lasting)) is not None:
             return entry
         with self._lock(key[:2]):
             if (entry := self._find(key, lasting=lasting)) is not None:  # another process made it meanwhile
                 return entry
             entry = self._make(key, fill)
-        self._trim(keep=entry.folder)
+        self._trim()
         return entry
 
     def weights(self, source: str) -> Path:
@@ -138,13 +145,13 @@ class Cache:
             folder.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
 
-    def _trim(self, *, keep: Path) -> None:
+    def _trim(self) -> None:
         sizes = {folder: _size(folder) for folder in self.entries()}
         total = sum(sizes.values())
         for folder, size in sizes.items():
             if total <= self.most_bytes:
                 break
-            if folder != keep:
+            if folder not in self._given and time.time() - _used(folder) > IN_USE_SECONDS:
                 self._drop(folder)
                 total -= size
         for path in self._entries.glob(".*"):

@@ -13,7 +13,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,11 +26,12 @@ from onnx_subgraph.paths import several
 from onnx_subgraph.session import hook
 from onnx_subgraph.session.digest import Memory
 from onnx_subgraph.session.engines import engines_of, has_engines, open_engines
+from onnx_subgraph.session.general import general_models
 from onnx_subgraph.session.kernels import with_kernels_for
 from onnx_subgraph.session.libraries import note_down, registered, with_libraries
 from onnx_subgraph.session.options import home, is_enabled, is_optimised, is_other_format, weights_folder
 from onnx_subgraph.session.paying import Trials
-from onnx_subgraph.session.prepare import Prepared, fusing, prepare
+from onnx_subgraph.session.prepare import Prepared
 from onnx_subgraph.session.record import Limits, Story
 from onnx_subgraph.session.schedule import Feeds, Schedule, signature_of
 from onnx_subgraph.session.schedules import Maker, Schedules
@@ -110,7 +110,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             if is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
             settings = replace(settings, libraries=(*several(settings.libraries), *registered(options)))
-            general, prepared = _made(source, settings, _names(providers), home(source, options))
+            general, prepared = general_models(source, settings, _names(providers), home(source, options))
             for one in (general, prepared):
                 if one.refused:
                     raise SessionError(one.reason)
@@ -263,21 +263,6 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             raise SessionError(message, hint=hint) from error
         warnings.warn(message + (f" ({hint})" if hint else ""), OnnxSubgraphWarning, stacklevel=users_frame())
         return Prepared(None, reason=said)
-
-
-def _made(
-    source: Path | bytes, settings: SessionSettings, providers: tuple[str, ...], weights: Path | None
-) -> tuple[Prepared, Prepared]:
-    """The general model, fused for onnxruntime, and the one with engines; the same if there is no backend."""
-
-    plain = replace(settings, backend=None)
-    make = partial(prepare, source, weights=weights)
-    if settings.backend is None:
-        return (general := make(fusing(plain, providers), plain)), general
-    recipe = fusing(settings, providers)  # raises for an unknown backend, before any time is spent
-    with ThreadPoolExecutor(1) as beside:
-        prepared = beside.submit(make, recipe, settings)
-        return make(fusing(plain, providers), plain), prepared.result()
 
 
 def _names(providers: Any) -> tuple[str, ...]:

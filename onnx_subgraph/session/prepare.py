@@ -115,22 +115,28 @@ def _libraries(settings: SessionSettings) -> list[str]:
     return [part for path in several(settings.libraries) for part in ("--custom-op-library", str(path.absolute()))]
 
 
+def cache_of(settings: SessionSettings) -> Cache | NoCache:
+    """The cache of these settings, or its replacement if they have none."""
+    return NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
+
+
 def prepare(
     source: Path | bytes,
     recipe: Recipe,
     settings: SessionSettings,
     *,
+    cache: Cache | NoCache,
     weights: Path | None = None,
     stop: threading.Event | None = None,
     aside: bool = False,
 ) -> Prepared:
     """The model that `recipe` makes of `source`, from the cache if it is there.
 
-    source: a model file, or a serialized model, whose external data is in `weights`. stop: ends the preparation early when set.
+    source: a model file, or a serialized model, whose external data is in `weights`. cache: keeps what it gives until it is
+    loaded. stop: ends the preparation early when set.
     aside: nobody waits, so run at the lowest priority.
     Raises SessionError if it can't be made; OnnxSubgraphError and OSError if the model or the cache can't be read.
     """
-    cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
     content = cache.memory.model(source, weights)
     here = machine() if recipe.packs else []
     key = digest_of([FORMAT, ingredients(settings, cache.memory), content, *map(json.dumps, recipe.commands), *here])

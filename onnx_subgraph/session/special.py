@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.errors import EngineError, SessionError
 from onnx_subgraph.session.commands import LOOK_SECONDS
 from onnx_subgraph.session.engines import holds_engines
-from onnx_subgraph.session.prepare import Prepared, prepare, specializing
+from onnx_subgraph.session.prepare import Prepared, cache_of, prepare, specializing
 from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Signature
 from onnx_subgraph.session.settings import SessionSettings
 
@@ -57,7 +58,8 @@ class Specialised:
         shapes = {name: shape for name, _, shape in signature}
         recipe = specializing(self.settings, self.providers, shapes, packs=self.packs)
         with nullcontext() if urgent else _turn(stop):
-            prepared = prepare(self.source, recipe, self.settings, weights=self.weights, stop=stop, aside=not urgent)
+            made = partial(prepare, self.source, recipe, self.settings, cache=cache_of(self.settings), weights=self.weights)
+            prepared = made(stop=stop, aside=not urgent)
         try:
             if prepared.content != self.content:
                 raise SessionError("the file of the model, or of its data, was changed")

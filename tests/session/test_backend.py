@@ -25,7 +25,7 @@ from onnx_subgraph import (
 )
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.engine.session import EngineSession
-from onnx_subgraph.session import hook, inference, paying
+from onnx_subgraph.session import cache, commands, general, hook, inference, paying
 from onnx_subgraph.session.engines import COMPILED, engines_of
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_backend_is_reported_before_anything_is_fused(
     chain: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inference, "prepare", lambda *_, **__: pytest.fail("it was fused first"))
+    monkeypatch.setattr(general, "prepare", lambda *_, **__: pytest.fail("it was fused first"))
     with pytest.raises(SessionError, match="there is no backend nobody"):
         InferenceSession(chain, settings=replace(settings, backend="nobody", strict=True))
 
@@ -80,6 +80,20 @@ def test_engines_run_the_regions(chain: Path, nested: SessionSettings, x: np.nda
     binding.bind_output("y")
     session.run_with_iobinding(binding)
     np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], plain.run(None, {"x": x})[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("seconds", [cache.IN_USE_SECONDS, 0.0], ids=["in use", "long ago"])
+def test_a_small_cache_keeps_both_models_of_a_session(
+    seconds: float, chain: Path, nested: SessionSettings, tmp_path: Path, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The general one and the one with engines, also if one of them was ready long before the other."""
+    monkeypatch.setattr(cache, "IN_USE_SECONDS", seconds)
+    small = replace(nested, cache=tmp_path / "cache", cache_bytes=10)
+    assert not InferenceSession(chain, settings=small).prepared.from_cache
+    monkeypatch.setattr(commands, "run", lambda *_: pytest.fail("it was prepared again"))
+    session = InferenceSession(chain, settings=small)
+    assert session.prepared.from_cache and session.prepared.engines == 1
+    assert session.warm({"x": x}, 60)
 
 
 def test_engines_in_the_file_run(
@@ -180,8 +194,8 @@ def test_nested_sessions_of_engines_are_not_prepared_again(
 ) -> None:
     """Under the hook, an engine's own session must not give its region to a backend again, endlessly."""
     prepared: list[object] = []
-    real = inference.prepare
-    monkeypatch.setattr(inference, "prepare", lambda source, *a, **k: prepared.append(source) or real(source, *a, **k))
+    real = general.prepare
+    monkeypatch.setattr(general, "prepare", lambda source, *a, **k: prepared.append(source) or real(source, *a, **k))
     hook.install()
     try:
         session = onnxruntime.InferenceSession(chain, settings=nested)

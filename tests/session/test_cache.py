@@ -13,7 +13,7 @@ import pytest
 
 from onnx_subgraph import ModelError
 from onnx_subgraph.session import digest
-from onnx_subgraph.session.cache import ABANDONED_SECONDS, Cache, Fill
+from onnx_subgraph.session.cache import ABANDONED_SECONDS, IN_USE_SECONDS, Cache, Fill
 from onnx_subgraph.session.digest import Memory
 
 KEYS = [f"{number:02x}" + "0" * 62 for number in range(8)]
@@ -104,20 +104,41 @@ def test_a_cache_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: P
 
 
 def test_the_least_recently_used_entry_is_evicted_first(tmp_path: Path) -> None:
-    cache = Cache(tmp_path, 3500)
     for position, key in enumerate(KEYS[:3]):
-        folder = cache.get(key, filling(bytes(1000), [])).folder
+        folder = Cache(tmp_path, 3500).get(key, filling(bytes(1000), [])).folder
         os.utime(folder / "entry.json", (position, position))
+    cache = Cache(tmp_path, 3500)
     cache.get(KEYS[0], filling(b"", []))  # used now, so that the second is the least recent
     cache.get(KEYS[3], filling(bytes(1000), []))
     assert {path.name for path in cache.entries()} == {KEYS[0], KEYS[2], KEYS[3]}
 
 
 def test_a_new_entry_is_kept_whatever_its_size(tmp_path: Path) -> None:
+    old = Cache(tmp_path, 100).get(KEYS[0], filling(bytes(50), []))
+    os.utime(old.folder / "entry.json", (1, 1))
+    entry = Cache(tmp_path, 100).get(KEYS[1], filling(bytes(1000), []))
+    assert Cache(tmp_path, 100).entries() == [entry.folder]
+
+
+def test_an_entry_that_was_just_used_is_kept_for_its_user(tmp_path: Path) -> None:
+    """Another process has prepared it, or found it, and may not have loaded it yet."""
+    entry = Cache(tmp_path, 100).get(KEYS[0], filling(bytes(1000), []))
+    os.utime(entry.folder / "entry.json", (1, 1))
+    assert Cache(tmp_path, 100).get(KEYS[0], filling(b"", [])).found
+    Cache(tmp_path, 100).get(KEYS[1], filling(bytes(1000), []))
+    assert entry.model is not None
+    os.utime(entry.folder / "entry.json", (time.time() - 2 * IN_USE_SECONDS,) * 2)
+    Cache(tmp_path, 100).get(KEYS[2], filling(bytes(1000), []))
+    assert entry.model is None
+
+
+def test_a_cache_keeps_what_it_gave(tmp_path: Path) -> None:
+    """A session gets two models from one cache, and loads them when both are ready."""
     cache = Cache(tmp_path, 100)
-    cache.get(KEYS[0], filling(bytes(50), []))
-    entry = cache.get(KEYS[1], filling(bytes(1000), []))
-    assert cache.entries() == [entry.folder]
+    first = cache.get(KEYS[0], filling(bytes(1000), []))
+    os.utime(first.folder / "entry.json", (1, 1))
+    cache.get(KEYS[1], filling(bytes(1000), []))
+    assert first.model is not None
 
 
 def test_files_of_a_dead_process_are_removed_after_a_time(tmp_path: Path) -> None:

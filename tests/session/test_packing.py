@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -190,5 +191,6 @@ def test_weights_without_an_entry_are_removed_from_the_cache(tmp_path: Path) -> 
         return {}
 
     for key in ("first", "second"):
-        cache.get(key, lambda folder, key=key: fill(folder, key))  # type: ignore[misc]
+        made = Cache(tmp_path, most_bytes=1).get(key, lambda folder, key=key: fill(folder, key))  # type: ignore[misc]
+        os.utime(made.folder / "entry.json", (1, 1))
     assert {path.name for path in cache.weights("source").iterdir()} == {f"second{WEIGHTS}", "second.index"}

@@ -22,7 +22,7 @@ import pytest
 from onnx_subgraph import Limits, OnnxSubgraphWarning, SessionError, SessionSettings, StaticSession, UsageError
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.specialize import specialize
-from onnx_subgraph.session import commands, inference, paying, schedule, schedules, special
+from onnx_subgraph.session import commands, general, inference, paying, schedule, schedules, special
 from onnx_subgraph.session.digest import Memory
 from onnx_subgraph.session.prepare import Prepared
 from tests.session.conftest import save as save_text
@@ -80,7 +80,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[
         return Prepared(path, nbytes=path.stat().st_size, content=content)
 
     monkeypatch.setattr(special, "prepare", preparing)
-    monkeypatch.setattr(inference, "prepare", preparing)
+    monkeypatch.setattr(general, "prepare", preparing)
     monkeypatch.setattr(paying, "timed", lambda *_: 0.5)
     yield asked
 
