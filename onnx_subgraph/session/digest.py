@@ -113,11 +113,11 @@ def digest_of(parts: Iterable[str]) -> str:
 
 
 @cache
-def versions(patterns: tuple[Path, ...] = ()) -> str:
-    """A digest of what makes prepared models: our code, the patterns, the libraries."""
+def versions() -> str:
+    """A digest of what makes prepared models: our code, the built-in patterns, the libraries. They are read once a process."""
     built_in = PACKAGE / "patterns" if (PACKAGE / "patterns").is_dir() else PACKAGE.parent / "patterns"
     parts = [f"{name}={_version(name)}" for name in ("onnxruntime", "onnx", "onnx-ir", "onnx-shape-inference", "openvino")]
-    for place in (PACKAGE, built_in, *patterns):
+    for place in (PACKAGE, built_in):
         for path in sources(place):
             parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
     return digest_of(parts)

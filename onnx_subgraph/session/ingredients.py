@@ -29,11 +29,12 @@ ISA, KERNELS = "ONNX_SUBGRAPH_ISA", "ONNX_SUBGRAPH_KERNELS"
 
 def ingredients(settings: SessionSettings, memory: Memory) -> str:
     """A digest of all these inputs, except the model and the commands."""
-    parts = [versions(with_names_resolved(settings.patterns))]
+    patterns = with_names_resolved(settings.patterns)
+    parts = [versions(), *_files((file for place in patterns for file in sources(place)), memory)]
     parts += [part for point in _plugins() for part in _plugin(point, memory)]
     parts += _files((Path(name) for name in names_in(settings.backend or "") if is_file_name(name)), memory)
     parts += _files(several(settings.libraries), memory)
-    parts += _files((file for place in with_names_resolved(settings.patterns) for file in _binaries(place)), memory)
+    parts += _files((file for place in patterns for file in _binaries(place)), memory)
     if settings.target == "native":
         from onnx_subgraph.kernels.build import source_folder
 

@@ -66,6 +66,18 @@ def test_the_second_session_uses_the_cached_model(gelu: Path, settings: SessionS
     assert second.prepared.path == from_bytes.prepared.path
 
 
+def test_an_edited_pattern_file_is_read_again(gelu: Path, settings: SessionSettings, tmp_path: Path) -> None:
+    """A program that runs for days, or a notebook in which a pattern is written."""
+    grow = "{select: node.operator == 'Erf', output: consumer.operator == 'Add'}"
+    text = f"id: mine\nsummary: x\ngrow: {grow}\nreplace: {{function: My}}\n"
+    mine = replace(settings, target="function", patterns=tmp_path / "mine.yaml", skip=("gelu", "elementwise-region"))
+    fusions = []
+    for edited in (text, text.replace("Erf", "Tan"), text):
+        (tmp_path / "mine.yaml").write_text(edited)
+        fusions.append(InferenceSession(gelu, settings=mine).prepared.fusions)
+    assert fusions == [1, 0, 1]
+
+
 def test_set_providers_recreates_it_with_the_fused_model(gelu: Path, settings: SessionSettings, x: np.ndarray) -> None:
     session = InferenceSession(gelu, settings=settings)
     before = session.run(None, {"x": x})[0]
