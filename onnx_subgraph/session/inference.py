@@ -32,6 +32,7 @@ from onnx_subgraph.session.libraries import note_down, registered, with_librarie
 from onnx_subgraph.session.options import home, is_enabled, is_optimised, is_other_format, weights_folder
 from onnx_subgraph.session.paying import Trials
 from onnx_subgraph.session.prepare import Prepared
+from onnx_subgraph.session.providers import providers_here
 from onnx_subgraph.session.record import Limits, Story
 from onnx_subgraph.session.schedule import Feeds, Schedule, signature_of
 from onnx_subgraph.session.schedules import Maker, Schedules
@@ -110,7 +111,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             if is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
             settings = replace(settings, libraries=(*several(settings.libraries), *registered(options)))
-            general, prepared = general_models(source, settings, _names(providers), home(source, options))
+            general, prepared = general_models(source, settings, providers_here(providers), home(source, options))
             for one in (general, prepared):
                 if one.refused:
                     raise SessionError(one.reason)
@@ -191,7 +192,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if settings is None:
             return
         if settings.static:
-            names = _names(providers)
+            names = providers_here(providers)
             opened = partial(_opened, settings, options, providers, provider_options)
             model, content, folder = in_place(self._model()), self._general_model.content, home(self._model(), options)
             make: Maker = Specialised(model, content, folder, names, settings, opened, self._reuse, is_optimised(options))
@@ -263,11 +264,6 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             raise SessionError(message, hint=hint) from error
         warnings.warn(message + (f" ({hint})" if hint else ""), OnnxSubgraphWarning, stacklevel=users_frame())
         return Prepared(None, reason=said)
-
-
-def _names(providers: Any) -> tuple[str, ...]:
-    names = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
-    return tuple(names) or ("CPUExecutionProvider",)
 
 
 def _opened(settings: SessionSettings, options: Any, providers: Any, provider_options: Any, prepared: Prepared) -> Any:

@@ -11,8 +11,8 @@ from weakref import WeakSet
 from onnx_subgraph import kernels
 from onnx_subgraph.errors import KernelError, OnnxSubgraphWarning
 from onnx_subgraph.kernels.marked import is_marked
+from onnx_subgraph.session.providers import CPU, providers_here
 
-CPU = "CPUExecutionProvider"
 _HAVE_IT: WeakSet[Any] = WeakSet()
 """Options that already have the library; onnxruntime takes it once."""
 _NEEDS_IT = (
@@ -44,8 +44,7 @@ def with_kernels_for(model: Path | bytes, options: Any, providers: Sequence[Any]
 
     providers: as onnxruntime takes them. A CPU kernel would take precedence over a definition that another provider runs.
     """
-    first = next(iter(providers or ()), CPU)
-    if (first if isinstance(first, str) else first[0]) != CPU:
+    if providers_here(providers)[0] != CPU:
         return options
     try:
         return with_kernels(options) if is_marked(model) else options

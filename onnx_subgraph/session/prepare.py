@@ -25,9 +25,9 @@ from onnx_subgraph.session.cache import MODEL, PACKED, WEIGHTS, Cache, Entry, No
 from onnx_subgraph.session.commands import FailedError, Patience
 from onnx_subgraph.session.digest import digest_of
 from onnx_subgraph.session.ingredients import ingredients, machine
+from onnx_subgraph.session.providers import CPU
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
-CPU = "CPUExecutionProvider"
 LEAST_PACKED = 1 << 17
 """The least bytes of a model whose weights are packed and shared, since packing starts a process."""
 FORMAT = "1"

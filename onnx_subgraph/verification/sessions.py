@@ -63,6 +63,9 @@ _WHEELS: Mapping[str, str] = {
 }
 """The wheel that contains a provider, according to onnxruntime's installation page."""
 
+SERVICES = frozenset({"AzureExecutionProvider"})
+"""The providers that run no operators of ONNX, only their own, which call a service. Every wheel for the CPU lists one."""
+
 _EXACT: Mapping[str, Mapping[str, str]] = {"CUDAExecutionProvider": {"use_tf32": "0"}}
 """Options of providers. CUDA rounds products of float32 to TF32, which has 10 bits; a wrong result could pass as rounding."""
 
@@ -111,9 +114,12 @@ def exact(provider: str) -> tuple[str, dict[str, str]]:
 
 
 def check_providers(providers: Sequence[str]) -> None:
-    """Raises UsageError when the installed onnxruntime lacks one of these execution providers."""
+    """Raises UsageError if this onnxruntime lacks one of these execution providers, or one runs no operators of ONNX."""
     available = onnxruntime().get_available_providers()
     for provider in providers:
+        if provider in SERVICES:
+            message = f"execution provider {provider} runs no operators of ONNX, only its own, which call a service"
+            raise UsageError(message, hint="leave it out; the other providers of a session run its nodes")
         if provider in available:
             if _WHEELS.get(provider) == "onnxruntime-gpu":
                 _find_cuda()

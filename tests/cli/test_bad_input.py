@@ -206,6 +206,7 @@ BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     ),
     "unknown provider": (lambda d: ["--provider", "CPUExecutionProvder"], "CPUExecutionProvder is not in this onnxruntime"),
     "absent provider": (lambda d: ["--provider", "CUDAExecutionProvider"], "comes with onnxruntime-gpu"),
+    "a provider of services": (lambda d: ["--provider", "AzureExecutionProvider"], "runs no operators of ONNX, only its own"),
     "misspelled pattern": (lambda d: ["--only", "geluu"], "did you mean `gelu`?"),
     "output is a folder": (lambda d: ["-o", d], f"use --output-dir {os.sep}"),
     "output is the input": (lambda d: ["-o", d / "gelu.onnx"], "gelu.onnx is read, so it can't be written"),

@@ -243,6 +243,23 @@ def test_data_in_a_folder_of_the_session_options_is_a_reason_not_to_fuse(
     np.testing.assert_array_equal(ours.run(None, {"x": x})[0], expected)
 
 
+@pytest.mark.parametrize(
+    "providers",
+    [
+        ["AzureExecutionProvider", "CPUExecutionProvider"],  # all that the wheel for the CPU lists
+        ["AzureExecutionProvider"],
+        ["DmlExecutionProvider", ("CPUExecutionProvider", {})],
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Specified provider 'DmlExecutionProvider'")
+def test_a_model_is_fused_for_the_providers_that_run_its_nodes(
+    providers: list[Any], gelu: Path, settings: SessionSettings, x: np.ndarray
+) -> None:
+    assert operators(InferenceSession(gelu, providers=providers, settings=settings)) == ["Gelu"]
+    static = StaticSession(gelu, providers=providers, settings=settings)
+    assert static.warm({"x": x}, 60)
+
+
 @pytest.mark.parametrize("how", ["session option", "settings"])
 def test_a_session_can_be_left_unfused(gelu: Path, how: str, tmp_path: Path) -> None:
     options = onnxruntime.SessionOptions()
