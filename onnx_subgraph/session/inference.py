@@ -29,7 +29,7 @@ from onnx_subgraph.session.engines import engines_of, has_engines, open_engines
 from onnx_subgraph.session.general import general_models
 from onnx_subgraph.session.kernels import with_kernels_for
 from onnx_subgraph.session.libraries import note_down, registered, with_libraries
-from onnx_subgraph.session.options import home, is_enabled, is_optimised, is_other_format, weights_folder
+from onnx_subgraph.session.options import as_made, home, is_enabled, is_optimised, is_other_format, weights_folder
 from onnx_subgraph.session.paying import Trials
 from onnx_subgraph.session.prepare import Prepared
 from onnx_subgraph.session.providers import providers_here
@@ -77,7 +77,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         try:
             if self._general_model.path is None or not self._load_prepared(sess_options, providers, provider_options, kwargs):
                 super().__init__(path_or_bytes, self._own_options(sess_options, providers), providers, provider_options, **kwargs)
-            self._special(sess_options, providers, provider_options)
+            self._special(sess_options, providers, provider_options, kwargs)
         finally:
             for one in (made, self._general_model):
                 if one.temporary is not None:
@@ -186,16 +186,17 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if self._schedules is not None:
             self._schedules.close()
 
-    def _special(self, options: Any, providers: Any, provider_options: Any) -> None:
+    def _special(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> None:
         """Start schedules, if the settings or the engines of the model need them."""
         settings = self._settings
         if settings is None:
             return
         if settings.static:
             names = providers_here(providers)
-            opened = partial(_opened, settings, options, providers, provider_options)
+            arguments = providers, provider_options, {**kwargs, "enable_fallback": 0}
+            opened = partial(_opened, settings, copy := as_made(self._sess, options), *arguments)
             model, content, folder = in_place(self._model()), self._general_model.content, home(self._model(), options)
-            make: Maker = Specialised(model, content, folder, names, settings, opened, self._reuse, is_optimised(options))
+            make: Maker = Specialised(model, content, folder, names, settings, opened, self._reuse, is_optimised(copy, kwargs))
         elif (engines := self._prepared_engines(settings) or self._own_engines(options, settings)) is not None:
             make = Compiled(engines, self._limits.every)
         else:
@@ -266,15 +267,19 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return Prepared(None, reason=said)
 
 
-def _opened(settings: SessionSettings, options: Any, providers: Any, provider_options: Any, prepared: Prepared) -> Any:
+def _opened(
+    settings: SessionSettings, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any], prepared: Prepared
+) -> Any:
     """A session of a model that was prepared for one signature. Raises SessionError where it would write the user's files."""
     engines = engines_of(prepared, settings)
     if engines is not None:
         return engines
-    if options is not None and (options.enable_profiling or options.optimized_model_filepath):
+    if options.enable_profiling or options.optimized_model_filepath:
         raise SessionError("its session options write a profile or a model, and a schedule would write it again")
-    options = with_libraries(options, prepared.libraries)
-    return plain_session_class()(str(prepared.packed or prepared.path), options, providers, provider_options, enable_fallback=0)
+    path = prepared.packed or prepared.path
+    assert path is not None
+    options = with_libraries(options, (*several(settings.libraries), *prepared.libraries))
+    return plain_session_class()(str(path), with_kernels_for(path, options, providers), providers, provider_options, **kwargs)
 
 
 note_down(SessionOptions)

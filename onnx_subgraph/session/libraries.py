@@ -37,7 +37,7 @@ def with_libraries(options: Any, libraries: Sequence[Path]) -> Any:
     from onnxruntime import SessionOptions
 
     have = {path.resolve() for path in registered(options)}
-    missing = [path for path in libraries if path.resolve() not in have]
+    missing = dict.fromkeys(found for path in libraries if (found := path.resolve()) not in have)
     if not missing:
         return options
     options = SessionOptions() if options is None else options

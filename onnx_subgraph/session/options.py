@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,22 @@ def is_enabled(options: Any) -> bool:
     return _entry(options, ENABLE) != "0"
 
 
-def is_optimised(options: Any) -> bool:
-    """Whether onnxruntime optimises and packs the model as by default, so that a packed copy can be reused."""
-    if options is None:
-        return True
+def as_made(session: Any, given: Any) -> Any:
+    """A copy of the options that a session was made with: the caller may change its own later.
+
+    given: the caller's, which are returned if they name providers. The copy lacks these, and the libraries of custom operators.
+    """
+    names_providers = getattr(given, "has_providers", None)  # not before onnxruntime 1.23
+    return given if names_providers is not None and names_providers() else session.session_options
+
+
+def is_optimised(options: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether onnxruntime optimises and packs the model as by default, so that a packed copy can be reused.
+
+    arguments: the other keyword arguments of the session.
+    """
+    if arguments.get("disabled_optimizers"):
+        return False
     level = options.graph_optimization_level == type(options.graph_optimization_level).ORT_ENABLE_ALL
     return bool(level) and _entry(options, _PREPACKING) != "1" and not _entry(options, _FOLDER)
 

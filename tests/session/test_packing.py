@@ -149,7 +149,7 @@ def test_session_options_that_change_the_optimised_model_prevent_sharing(
 ) -> None:
     options = onnxruntime.SessionOptions()
     change(options)
-    assert is_optimised(options) is packs
+    assert is_optimised(options, {}) is packs
 
 
 @pytest.mark.parametrize(

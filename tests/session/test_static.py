@@ -24,6 +24,7 @@ from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.session import commands, general, inference, paying, schedule, schedules, special
 from onnx_subgraph.session.digest import Memory
+from onnx_subgraph.session.options import is_optimised
 from onnx_subgraph.session.prepare import Prepared
 from tests.session.conftest import save as save_text
 
@@ -221,6 +222,52 @@ def test_a_model_that_draws_random_numbers_has_no_schedule(tmp_path: Path, here:
     session = made(save_text(text, tmp_path / "noisy.onnx"))
     with pytest.warns(OnnxSubgraphWarning, match="RandomNormalLike draws random numbers"):
         assert not session.warm({"x": np.zeros((2, 4), np.float32)})
+
+
+def test_schedules_have_the_arguments_of_the_session(model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: list[dict[str, Any]] = []
+
+    class Spying(onnxruntime.InferenceSession):  # type: ignore[misc]
+        def __init__(self, *given: Any, **more: Any) -> None:
+            arguments.append(more)
+            super().__init__(*given, **more)
+
+    monkeypatch.setattr(inference, "plain_session_class", lambda: Spying)
+    session = made(model, disabled_optimizers=["MatMulAddFusion"])
+    assert session.warm(feeds(2, 3), 60)
+    assert [more["disabled_optimizers"] for more in arguments] == [["MatMulAddFusion"]]
+
+
+def test_disabled_optimizers_leave_packed_weights_unused() -> None:
+    """The packed copy is a model that onnxruntime has rewritten with all its optimizers."""
+    options = onnxruntime.SessionOptions()
+    assert is_optimised(options, {"enable_fallback": 1, "disabled_optimizers": []})
+    assert not is_optimised(options, {"disabled_optimizers": ["MatMulAddFusion"]})
+
+
+def test_schedules_have_the_options_that_the_session_was_made_with(
+    model: Path, here: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller goes on with its options, for another session."""
+    monkeypatch.chdir(tmp_path)
+    opened: list[Any] = []
+
+    class Spying(onnxruntime.InferenceSession):  # type: ignore[misc]
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            opened.append(self.get_session_options())
+
+    monkeypatch.setattr(inference, "plain_session_class", lambda: Spying)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    session = made(model, sess_options=options)
+    options.intra_op_num_threads, options.enable_profiling = 2, True
+    options.add_session_config_entry("session.disable_prepacking", "0")
+    assert session.warm(feeds(2, 3), 60)
+    (made_with,) = opened
+    assert made_with.intra_op_num_threads == 1 and not made_with.enable_profiling
+    assert made_with.get_session_config_entry("session.disable_prepacking") == "1"
 
 
 @pytest.mark.parametrize("kind", ["profile", "optimised model"])
