@@ -14,6 +14,7 @@ from onnx_ir.passes import common
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim, is_expression, name_of, outer, shown
+from onnx_subgraph.model.nested import bodies, within
 from onnx_subgraph.model.shapes import DECLARED, infer_shapes, remember_declared, values
 from onnx_subgraph.model.surgery import store
 
@@ -61,8 +62,12 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
                     hint="dimensions of one name have one size",
                 )
             fixed_by.setdefault(dim.value, name)
+    repeated = _repeated(model)
     for value in values(model):
-        _fix(value, sizes)
+        value.shape = _sized(value.shape, sizes)
+        if DECLARED in value.meta and value not in repeated:
+            type_, shape_ = value.meta[DECLARED]
+            value.meta[DECLARED] = (type_, _declared(shape_, _outer(sizes)))
     as_declared = _outer(sizes)
     outputs = model.meta.get(DECLARED, {})
     for output, (type_, shape_) in outputs.items():
@@ -102,11 +107,15 @@ def _fits(declared: ir.Shape, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _fix(value: ir.Value, sizes: Mapping[str, int]) -> None:
-    value.shape = _sized(value.shape, sizes)
-    if DECLARED in value.meta:
-        type_, shape = value.meta[DECLARED]
-        value.meta[DECLARED] = (type_, _declared(shape, _outer(sizes)))
+def _repeated(model: ir.Model) -> set[ir.Value]:
+    """The values in bodies of Loop and Scan. Their declarations stay as they are in the file.
+
+    onnxruntime builds the stack of a Loop of no steps from them, and the sizes that are free in it are 0.
+    """
+    owners = (model.graph, *(function.graph for function in model.functions.values()))
+    loops = (node for owner in owners for graph in within(owner) for node in graph if node.op_type in ("Loop", "Scan"))
+    inner = (graph for node in loops for body in bodies(node) for graph in within(body))
+    return {value for graph in inner for value in (*graph.inputs, *(output for node in graph for output in node.outputs))}
 
 
 def _outer(sizes: Mapping[str, int]) -> dict[str, int]:

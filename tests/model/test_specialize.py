@@ -115,3 +115,21 @@ def test_a_shape_that_does_not_fit_is_refused(shapes: dict[str, tuple[int, ...]]
     static = model("g (float[b, 4] x, float[b, s] p) => (float[b, 4] y) { y = Identity (x) }")
     with pytest.raises(UsageError, match=said):
         specialize(static, shapes)
+
+
+LOOP = """g (float[b, 4] x, int64 most) => (float[b, 4] last, float[steps, rows, 4] every) {
+  last, every = Loop (most, "", x) <
+    body = body (int64 i, bool on, float[b, 4] state) => (bool more, float[b, 4] next, float[b, 4] row) <float[b, 4] inner> {
+      more = Identity (on)  inner = Neg (state)  next = Tanh (inner)  row = Relu (next) }>
+}"""
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_loop_of_no_steps_has_the_stack_of_the_original(steps: int, tmp_path: Path) -> None:
+    """onnxruntime builds the stack of no arrays from what the body declares, where a free size is 0."""
+    static = model(LOOP)
+    specialize(static, {"x": (3, 4)})
+    save(static, tmp_path / "static.onnx", None)
+    feeds = {"x": np.ones((3, 4), np.float32), "most": np.array(steps)}
+    for found, expected in zip(run(tmp_path / "static.onnx", feeds), run(model(LOOP), feeds), strict=True):
+        np.testing.assert_array_equal(found, expected, strict=True)
