@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnx_subgraph.backends.names import names_in
+from onnx_subgraph.backends.names import is_file_name, names_in
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.paths import StrPath, cache_folder
+from onnx_subgraph.language.installed import with_names_resolved
+from onnx_subgraph.paths import StrPath, cache_folder, several
 
 PREFIX = "ONNX_SUBGRAPH_"
 _YES = frozenset({"1", "true", "yes", "on"})
@@ -39,6 +41,7 @@ class SessionSettings:
     strict: raise an error instead of warning and loading the unmodified model.
     cache: the folder of prepared models, None for none. cache_bytes: its size limit. timeout: seconds that preparing may take.
     retry: seconds for which a failed preparation is not tried again, 0 to try each time.
+    Relative paths are of the folder in which the settings are made. Raises PatternError for a pack without its package.
     """
 
     enabled: bool = True
@@ -64,8 +67,13 @@ class SessionSettings:
     retry: float = 3600.0
 
     def __post_init__(self) -> None:
-        if self.cache is not None:  # it stays where it is when the program changes its folder
-            object.__setattr__(self, "cache", Path(self.cache).absolute())
+        put = partial(object.__setattr__, self)
+        if self.cache is not None:  # paths stay where they are when the program changes its folder
+            put("cache", Path(self.cache).absolute())
+        if self.backend is not None:
+            put("backend", ";".join(map(_in_place, names_in(self.backend))))
+        put("patterns", tuple(path.absolute() for path in with_names_resolved(self.patterns)))
+        put("libraries", tuple(path.absolute() for path in several(self.libraries)))
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> SessionSettings:
@@ -138,6 +146,11 @@ def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the environment asks that failures raise; it can be read even if other variables are wrong."""
     return environment.get(f"{PREFIX}STRICT", "").strip().lower() not in _NO
+
+
+def _in_place(backend: str) -> str:
+    """The name of a backend, or the absolute path of the file that declares it."""
+    return str(Path(backend).absolute()) if is_file_name(backend) else backend
 
 
 def _backend(text: str) -> str | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from onnx_subgraph import SessionSettings, UsageError
+from onnx_subgraph import SessionSettings, StaticSession, UsageError
 from onnx_subgraph.session.settings import VARIABLES, asked_for, cache_folder
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +91,26 @@ def test_every_variable_is_documented() -> None:
         assert f"`ONNX_SUBGRAPH_{name}`" in page
 
 
-def test_the_cache_stays_where_it_is_when_the_program_changes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_stay_where_they_are_when_the_program_changes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert SessionSettings(cache="here").cache == tmp_path / "here"
+    made = SessionSettings(cache="here", patterns="patterns", libraries=["a.so"], backend="camera.yaml; openvino")
+    read = SessionSettings.of_environment({"ONNX_SUBGRAPH_PATTERNS": "patterns", "ONNX_SUBGRAPH_BACKEND": "camera.yaml"})
+    monkeypatch.chdir(tmp_path.parent)
+    made, read = replace(made), replace(read)
+    assert made.cache == tmp_path / "here"
+    assert made.patterns == read.patterns == (tmp_path / "patterns",)
+    assert made.libraries == (tmp_path / "a.so",)
+    assert made.backend == f"{tmp_path / 'camera.yaml'};openvino"
+    assert read.backend == str(tmp_path / "camera.yaml")
+
+
+def test_a_schedule_finds_the_patterns_of_its_session(gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session was made in another folder."""
+    monkeypatch.chdir(tmp_path)
+    grow = "{select: node.operator == 'Erf', output: consumer.operator == 'Add'}"
+    Path("mine.yaml").write_text(f"id: mine\nsummary: x\ngrow: {grow}\nreplace: {{function: My}}\n")
+    here = SessionSettings(patterns="mine.yaml", target="function", cache="cache", strict=True)
+    session = StaticSession(gelu, settings=here)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert session.warm({"x": np.zeros((2, 8), np.float32)}, 60)
