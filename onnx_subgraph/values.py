@@ -34,6 +34,26 @@ def check_not_negative(**given: object) -> None:
             raise UsageError(f"{name} is {value!r}", hint="give a number that is 0 or more")
 
 
+def check_positive(**given: object) -> None:
+    """Raises UsageError for the first of these that is 0, negative, infinite or not a number. None stands for a default."""
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, Real) and 0 < value < inf):  # type: ignore[operator]
+            raise UsageError(f"{name} is {value!r}", hint="give a number above 0")
+
+
+def check_share(**given: object) -> None:
+    """Raises UsageError for the first of these that is no share of 1."""
+    for name, value in given.items():
+        if not (isinstance(value, Real) and 0 <= value <= 1):  # type: ignore[operator]
+            raise UsageError(f"{name} is {value!r}", hint="give a share from 0 to 1, for example 0.01")
+
+
+def check_kind(name: str, given: object, kind: type) -> None:
+    """Raises UsageError for an object of another class. None stands for a default."""
+    if given is not None and not isinstance(given, kind):
+        raise UsageError(f"{name} is of type {type(given).__name__}", hint=f"give {kind.__name__}(…)")
+
+
 def check_whole(**given: object) -> None:
     """Raises UsageError for the first of these that is negative or no whole number."""
     check_not_negative(**given)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.values import words
 
 GROUP = "onnx_subgraph.backends"
 """The entry point group."""
@@ -41,14 +43,14 @@ def registered(name: str) -> EntryPoint:
     return points[stem]
 
 
-def names_in(text: str) -> tuple[str, ...]:
-    """The names in a setting, separated by `;`, in the order in which the backends are asked."""
-    return tuple(name.strip() for name in text.split(";") if name.strip())
+def names_in(given: str | Iterable[str]) -> tuple[str, ...]:
+    """The names in a setting, a list or separated by `;`, in the order in which the backends are asked."""
+    return tuple(name.strip() for name in ";".join(words(given)).split(";") if name.strip())
 
 
-def check_backends(text: str) -> None:
+def check_backends(given: str | Iterable[str]) -> None:
     """Raises UsageError if a name is unknown, or its file does not exist."""
-    for name in names_in(text):
+    for name in names_in(given):
         if not is_file_name(name):
             registered(name)
         elif not Path(name).is_file():

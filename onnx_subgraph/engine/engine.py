@@ -28,6 +28,7 @@ from onnx_subgraph.engine.expectation import Expectation, expected
 from onnx_subgraph.engine.sample import BOUND, is_due, problem
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.values import check_not_negative, check_positive, check_share, check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class EngineSettings:
     retry: seconds after which a failed backend is tried again, doubled after each failure, up to an hour.
     check: the share of runs whose results are compared with onnxruntime's; runs of `warm` always are.
     strict: raise EngineError instead of falling back to onnxruntime.
-    isolated: run backends in separate processes, which may crash.
+    isolated: run backends in separate processes, which may crash. Raises UsageError for a number out of its range.
     """
 
     signatures: int = 8
@@ -50,6 +51,12 @@ class EngineSettings:
     check: float = 0.0
     strict: bool = False
     isolated: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole(signatures=self.signatures)
+        check_positive(signatures=self.signatures, deadline=self.deadline)
+        check_not_negative(patience=self.patience, retry=self.retry)
+        check_share(check=self.check)
 
 
 @dataclass(slots=True, eq=False)

@@ -39,6 +39,7 @@ from onnx_subgraph.session.schedules import Maker, Schedules
 from onnx_subgraph.session.settings import SessionSettings, is_strict
 from onnx_subgraph.session.special import Compiled, Specialised, in_place
 from onnx_subgraph.session.users_frame import users_frame
+from onnx_subgraph.values import check_kind
 from onnx_subgraph.verification.sessions import plain_session_class
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
     Takes the arguments of onnxruntime.InferenceSession.
     settings: how to prepare; the default comes from the environment. With static settings, or with a backend, repeated sizes of
     feeds are run by a schedule for them.
-    Raises what onnxruntime raises for the unmodified model; SessionError only if the settings are strict.
+    Raises what onnxruntime raises for the unmodified model; SessionError only if the settings are strict; UsageError for settings
+    of another class.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         settings: SessionSettings | None = None,
         **kwargs: Any,
     ) -> None:
+        check_kind("settings", settings, SessionSettings)
         self._source = path_or_bytes
         self._given = sess_options, settings, kwargs
         self._strict = settings.strict if settings is not None else is_strict()

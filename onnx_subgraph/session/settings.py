@@ -15,7 +15,8 @@ from typing import Any
 from onnx_subgraph.backends.names import is_file_name, names_in
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.installed import with_names_resolved
-from onnx_subgraph.paths import StrPath, cache_folder, several
+from onnx_subgraph.paths import StrPath, cache_folder, path_of, several
+from onnx_subgraph.values import check_not_negative, check_positive, check_share, check_whole, words
 
 PREFIX = "ONNX_SUBGRAPH_"
 _YES = frozenset({"1", "true", "yes", "on"})
@@ -30,7 +31,7 @@ class SessionSettings:
     enabled: False loads models as they are.
     skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; the default target is standard with a backend, since
     few backends know onnxruntime's operators, else onnxruntime.
-    backend: of `onnx-subgraph partition`, several separated by `;`, None to only fuse.
+    backend: of `onnx-subgraph partition`, several in a list or separated by `;`, None to only fuse.
     isolated: backends prepare and run in separate processes, which may crash.
     measure: as the option of `onnx-subgraph partition`.
     static: prepare a model for each signature that comes again, as `StaticSession` does.
@@ -41,17 +42,18 @@ class SessionSettings:
     strict: raise an error instead of warning and loading the unmodified model.
     cache: the folder of prepared models, None for none. cache_bytes: its size limit. timeout: seconds that preparing may take.
     retry: seconds for which a failed preparation is not tried again, 0 to try each time.
-    Relative paths are of the folder in which the settings are made. Raises PatternError for a pack without its package.
+    Relative paths are of the folder in which the settings are made. Raises PatternError for a pack without its package, and
+    UsageError for other values that can't be used.
     """
 
     enabled: bool = True
-    backend: str | None = None
+    backend: str | Sequence[str] | None = None
     isolated: bool = False
     measure: bool = False
     static: bool = False
     target: str | None = None
     numerics: str = "float32"
-    skip: tuple[str, ...] = ()
+    skip: str | Sequence[str] = ()
     patterns: StrPath | Sequence[StrPath] = ()
     libraries: StrPath | Sequence[StrPath] = ()
     constant_initializers: bool = False
@@ -68,10 +70,18 @@ class SessionSettings:
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)
+        check_share(check=self.check)
+        check_positive(deadline=self.deadline, timeout=self.timeout)
+        check_not_negative(retry=self.retry)
+        check_whole(cache_bytes=self.cache_bytes)
+        put("skip", words(self.skip))
         if self.cache is not None:  # paths stay where they are when the program changes its folder
-            put("cache", Path(self.cache).absolute())
+            put("cache", path_of(self.cache, "the cache").absolute())
         if self.backend is not None:
-            put("backend", ";".join(map(_in_place, names_in(self.backend))))
+            names = names_in(self.backend)
+            if not names:
+                raise UsageError("the settings name no backend", hint="give None for no backend, or the name of one")
+            put("backend", ";".join(map(_in_place, names)))
         put("patterns", tuple(path.absolute() for path in with_names_resolved(self.patterns)))
         put("libraries", tuple(path.absolute() for path in several(self.libraries)))
 

@@ -20,6 +20,7 @@ from onnx_subgraph.session.inference import InferenceSession
 from onnx_subgraph.session.record import Limits
 from onnx_subgraph.session.schedule import Array, Schedule, signature_of, spelled
 from onnx_subgraph.session.settings import SessionSettings
+from onnx_subgraph.values import check_kind
 
 
 class StaticSession(InferenceSession):
@@ -44,6 +45,7 @@ class StaticSession(InferenceSession):
         reuse_buffers: bool = False,
         **kwargs: Any,
     ) -> None:
+        check_kind("limits", limits, Limits)
         self._limits, self._reuse = limits or Limits(), reuse_buffers
         super().__init__(path_or_bytes, sess_options, providers, provider_options, settings=settings, **kwargs)
 

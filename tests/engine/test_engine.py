@@ -23,7 +23,7 @@ from onnx_subgraph.engine.breaker import ENGINES, FAILURES, Breaker
 from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.expectation import expected
 from onnx_subgraph.engine.sample import is_due, problem
-from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
+from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning, UsageError
 from tests.engine.backends import REGION, Scripted, fails, feed, region, sleeps, waits
 
 
@@ -476,3 +476,22 @@ def test_a_backend_that_is_not_concurrent_runs_a_region_for_one_thread_at_a_time
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lambda _: right(made.run(feed())), range(20)))
     assert met == [True] * 20
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"signatures": 0},
+        {"signatures": 1.5},
+        {"check": 2},
+        {"check": float("nan")},
+        {"deadline": 0},
+        {"patience": -1},
+        {"retry": -1},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_used_are_refused_with_a_hint(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))) as raised:
+        EngineSettings(**wrong)
+    assert raised.value.hint

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from onnx_subgraph import SessionSettings, StaticSession, UsageError
+from onnx_subgraph import InferenceSession, SessionSettings, StaticSession, UsageError
 from onnx_subgraph.session.settings import VARIABLES, asked_for, cache_folder
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +90,43 @@ def test_every_variable_is_documented() -> None:
     page = (ROOT / "docs" / "sessions.md").read_text(encoding="utf-8")
     for name in VARIABLES:
         assert f"`ONNX_SUBGRAPH_{name}`" in page
+
+
+def test_one_name_needs_no_list_and_several_may_be_in_one() -> None:
+    assert SessionSettings(skip="gelu").skip == SessionSettings(skip=["gelu"]).skip == ("gelu",)
+    assert SessionSettings(backend=["openvino", "onnxruntime"]).backend == "openvino;onnxruntime"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"backend": ""},
+        {"backend": ";"},
+        {"backend": []},
+        {"check": 5},
+        {"check": -1},
+        {"check": float("nan")},
+        {"retry": float("inf")},
+        {"retry": -1},
+        {"timeout": -1},
+        {"deadline": 0},
+        {"cache_bytes": "1G"},
+        {"cache_bytes": -1},
+        {"cache": b"folder"},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_used_are_refused_with_a_hint(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))) as raised:
+        SessionSettings(**wrong)
+    assert raised.value.hint
+
+
+def test_settings_and_limits_of_another_class_are_refused(gelu: Path) -> None:
+    with pytest.raises(UsageError, match="settings is of type dict"):
+        InferenceSession(gelu, settings={"backend": None})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="limits is of type int"):
+        StaticSession(gelu, limits=5)  # type: ignore[arg-type]
 
 
 def test_paths_stay_where_they_are_when_the_program_changes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
