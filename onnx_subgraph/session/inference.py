@@ -131,30 +131,29 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """The outputs, as onnxruntime's `run` gives them: from the general model, or from a schedule for such feeds."""
-        fits = self._schedules is not None and (run_options is None or self._takes_options)
-        signature = signature_of(input_feed) if fits else None
-        if self._schedules is None or signature is None:
+        schedules = self._schedules  # another thread may set the providers meanwhile
+        signature = signature_of(input_feed) if run_options is None or self._takes_options else None
+        if schedules is None or signature is None:
             return super().run(output_names, input_feed, run_options)
-        schedule = self._schedules.find(signature)
+        schedule = schedules.find(signature)
         begun = time.perf_counter()
         if schedule is None:
             outputs = super().run(output_names, input_feed, run_options)
         else:
-            outputs = self._run_special(schedule, output_names, input_feed, run_options)
-        self._schedules.ran(signature, input_feed, time.perf_counter() - begun, schedule)
+            outputs = self._run_special(schedules, schedule, output_names, input_feed, run_options)
+        schedules.ran(signature, input_feed, time.perf_counter() - begun, schedule)
         return outputs
 
-    def _run_special(self, schedule: Schedule, output_names: Any, feeds: Any, options: Any) -> Any:
-        assert self._schedules is not None
+    def _run_special(self, schedules: Schedules, schedule: Schedule, output_names: Any, feeds: Any, options: Any) -> Any:
         before = schedule.fallbacks
         try:
             outputs = schedule.run(output_names, feeds, options)
         except Exception as error:  # the general model tells whether the feeds or the schedule are wrong
             outputs = super().run(output_names, feeds, options)
-            self._schedules.refuse(schedule, f"it failed: {error}", tell=True)
+            schedules.refuse(schedule, f"it failed: {error}", tell=True)
             return outputs
         if schedule.fallbacks > before:  # onnxruntime alone is faster in one piece
-            self._schedules.refuse(schedule, schedule.failure, tell=False)
+            schedules.refuse(schedule, schedule.failure, tell=False)
         return outputs
 
     @property
@@ -164,7 +163,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 
     def schedules(self) -> tuple[Story, ...]:
         """The state of each signature: hits and misses, and why its schedule was made, is missing or was dropped."""
-        return () if self._schedules is None else self._schedules.stories()
+        return () if (schedules := self._schedules) is None else schedules.stories()
 
     def warm(self, input_feed: Mapping[str, Any], timeout: float | None = None) -> bool:
         """Prepare the schedule for feeds like these and wait; whether it is ready, never after `close`.
@@ -174,15 +173,15 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         signature = signature_of(input_feed)
         if signature is None:
             raise UsageError("only arrays of numbers have a signature", hint="give numpy arrays")
-        if self._schedules is None:
+        if (schedules := self._schedules) is None:
             return False
-        self._schedules.want(signature, input_feed)
-        self._schedules.wait(timeout)
-        return self._schedules.get(signature) is not None
+        schedules.want(signature, input_feed)
+        schedules.wait(timeout)
+        return schedules.get(signature) is not None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is being prepared; False after `timeout` seconds."""
-        return self._schedules is None or self._schedules.wait(timeout)
+        return (schedules := self._schedules) is None or schedules.wait(timeout)
 
     def close(self) -> None:
         """Drop all schedules; the general model runs everything from now on."""

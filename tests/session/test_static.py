@@ -224,6 +224,21 @@ def test_a_model_that_draws_random_numbers_has_no_schedule(tmp_path: Path, here:
         assert not session.warm({"x": np.zeros((2, 4), np.float32)})
 
 
+def test_providers_may_be_set_during_a_run(model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread sets them: the session has no schedules until the model is prepared again."""
+    session = made(model)
+    general_run = onnxruntime.InferenceSession.run
+
+    def meanwhile(*arguments: Any) -> Any:
+        outputs = general_run(*arguments)
+        session._schedules = None
+        return outputs
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", meanwhile)
+    expected = np.maximum(feeds(2, 3)["x"], 0)
+    np.testing.assert_array_equal(session.run(["z"], feeds(2, 3))[0], expected)
+
+
 def test_schedules_have_the_arguments_of_the_session(model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: list[dict[str, Any]] = []
 
