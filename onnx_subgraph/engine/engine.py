@@ -24,7 +24,7 @@ from onnx_subgraph.engine.breaker import Breaker
 from onnx_subgraph.engine.cache import Cache, Usage
 from onnx_subgraph.engine.deadline import within
 from onnx_subgraph.engine.disk import restored_or_compiled
-from onnx_subgraph.engine.expectation import Expectation, expected
+from onnx_subgraph.engine.expectation import Expectation, expected, of_any_shape, unexpected_of
 from onnx_subgraph.engine.sample import BOUND, is_due, problem
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from onnx_subgraph.paths import StrPath
@@ -40,7 +40,8 @@ class EngineSettings:
     retry: seconds after which a failed backend is tried again, doubled after each failure, up to an hour.
     check: the share of runs whose results are compared with onnxruntime's; runs of `warm` always are.
     strict: raise EngineError instead of falling back to onnxruntime.
-    isolated: run backends in separate processes, which may crash. Raises UsageError for a number out of its range.
+    isolated: run backends in separate processes, which may crash.
+    Raises UsageError for a number out of its range.
     """
 
     signatures: int = 8
@@ -174,11 +175,11 @@ class Engine:
             self._give_up(entry, f"did not run it: {_said(error)}", run, "backend" if isinstance(error, TimeoutError) else "")
             return self._counted(plain)
         wrote = _restore(run.inputs, kept)
-        unexpected = _wrong(entry, outputs)
+        unexpected = unexpected_of(entry.expected, outputs)
         if unexpected or run.checked:
             plain = self._plain(run)
             if unexpected and _forms(outputs) == _forms(plain):
-                entry.expected, unexpected = _of_any_shape(self.subgraph), ""  # what the model declares is wrong
+                entry.expected, unexpected = of_any_shape(self.subgraph), ""  # what the model declares is wrong
             differing = wrote
             if run.checked and not (unexpected or wrote):
                 differing = problem(outputs, plain, self.subgraph.outputs, self.bound)
@@ -216,7 +217,7 @@ class Engine:
 
     def _compiled(self, sizes: Signature, run: _Run) -> _Entry:
         specific = sizes == run.signature and self.backend.specializes
-        entry = _Entry(expected(self.subgraph, sizes) if specific else _of_any_shape(self.subgraph))
+        entry = _Entry(expected(self.subgraph, sizes) if specific else of_any_shape(self.subgraph))
         signature = sizes if self.backend.specializes else run.signature
         try:
             entry.compiled = restored_or_compiled(self.backend, self.subgraph, signature, self.settings.folder)
@@ -274,16 +275,6 @@ class Engine:
 
 def _of_any_size(signature: Signature) -> Signature:
     return tuple((dtype, (None,) * len(shape)) for dtype, shape in signature)
-
-
-def _of_any_shape(subgraph: Subgraph) -> tuple[Expectation, ...]:
-    return tuple(Expectation(name) for name in subgraph.outputs)
-
-
-def _wrong(entry: _Entry, outputs: Sequence[Array]) -> str:
-    if len(outputs) != len(entry.expected):
-        return f"gave {len(outputs)} outputs, the region has {len(entry.expected)}"
-    return next((wrong for e, output in zip(entry.expected, outputs, strict=True) if (wrong := e.problem(output))), "")
 
 
 def _restore(inputs: Sequence[Array], kept: Sequence[Array]) -> str:

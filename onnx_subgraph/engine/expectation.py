@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Signature, dtype_name
 from onnx_subgraph.backends.subgraph import Subgraph
 
@@ -53,3 +55,15 @@ def _expectation(value: ir.Value, sizes: dict[str, int | None]) -> Expectation:
         return Expectation(str(value.name), dtype_name(value.dtype))
     shape = tuple(dim if isinstance(dim, int) else sizes.get(dim.value or "") for dim in value.shape)
     return Expectation(str(value.name), dtype_name(value.dtype), shape)
+
+
+def of_any_shape(subgraph: Subgraph) -> tuple[Expectation, ...]:
+    """What is expected of the outputs of a region whose shapes are not known."""
+    return tuple(Expectation(name) for name in subgraph.outputs)
+
+
+def unexpected_of(expectations: Sequence[Expectation], outputs: Sequence[Array]) -> str:
+    """How outputs differ from what is expected; "" where they do not."""
+    if len(outputs) != len(expectations):
+        return f"gave {len(outputs)} outputs, the region has {len(expectations)}"
+    return next((wrong for e, output in zip(expectations, outputs, strict=True) if (wrong := e.problem(output))), "")

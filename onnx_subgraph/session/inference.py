@@ -132,7 +132,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """The outputs, as onnxruntime's `run` gives them: from the general model, or from a schedule for such feeds."""
         schedules = self._schedules  # another thread may set the providers meanwhile
-        signature = signature_of(input_feed) if run_options is None or self._takes_options else None
+        fits = schedules is not None and (run_options is None or self._takes_options)
+        signature = signature_of(input_feed) if fits else None
         if schedules is None or signature is None:
             return super().run(output_names, input_feed, run_options)
         schedule = schedules.find(signature)
