@@ -86,7 +86,8 @@ def check_loads(library: Path) -> None:
         return  # there is no such process: the program may hold an interpreter of its own
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise KernelError(f"the library that the compiler made does not load: {''.join(said) or f'exit code {done.returncode}'}")
+        message = f"the library that the compiler made does not load: {''.join(said) or f'exit code {done.returncode}'}"
+        raise KernelError(message, hint="name another compiler in CC")
 
 
 def _kept(folder: Path, stem: str) -> Path | None:
