@@ -35,13 +35,13 @@ def lost(reference: ir.Model, candidate: ir.Model, source: Path, provider: str, 
     if not missing:
         return []
     outline = Outline(model)
-    probes = {outline.scope(graph): _PROBE.format(number=number) for number, graph in enumerate(missing)}
-    for graph, name in zip(missing, probes.values(), strict=True):
+    probes = [(outline.scope(graph), _PROBE.format(number=number)) for number, graph in enumerate(missing)]
+    for graph, (_, name) in zip(missing, probes, strict=True):
         _put(graph, name)
     trial = Trial(model, None, source.resolve().parent)
     for _ in trial.outcomes(provider, False, cases, fed):
         pass
-    return sorted(scope for scope, name in probes.items() if not any(ran.endswith(name) for ran in trial.executed))
+    return sorted(scope for scope, name in probes if not any(ran.endswith(name) for ran in trial.executed))
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:

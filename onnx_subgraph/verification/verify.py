@@ -13,6 +13,7 @@ from onnx_subgraph.errors import KernelError
 from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.model.branches import decided
 from onnx_subgraph.model.files import load
+from onnx_subgraph.model.nested import within
 from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.values import check_not_negative, check_shapes, check_whole, providers_of
 from onnx_subgraph.verification.both_ways import both_ways, numerics_of
@@ -94,6 +95,8 @@ def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Mode
     """
     provider = original.providers[0]
     if found.verdict != "equivalent" or isinstance(cases := original.cases(provider), Failure):
+        return found
+    if not any(model.functions or len(within(model.graph)) > 1 for model in (original.original, candidate)):
         return found
     before, after, path = decided(original.original), decided(candidate), original.path
     checks = check_untaken(before, after, path, provider, cases, found.reached.reached)
