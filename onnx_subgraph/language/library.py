@@ -22,9 +22,10 @@ from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.language.kinds import Contents, Kinds, named, read_kinds
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import lowered_by, operator_of
+from onnx_subgraph.language.own_operator import check_name
 from onnx_subgraph.language.pack import PACK_FILE, Pack, read_pack
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.reading import pattern_of
+from onnx_subgraph.language.reading import pattern_of, required
 from onnx_subgraph.language.source import content_of
 from onnx_subgraph.language.unread import Operators, Unparsed
 from onnx_subgraph.paths import StrPath
@@ -131,6 +132,8 @@ def _parsed(
     patterns = [] if built_in is None else built_in.patterns(known, partial(_in_pack, packs=packs))
     for path, fields in formulas:
         pattern = pattern_of(fields, path, len(patterns), known, checked=wanted(path))
+        if not is_built_in(str(path)):
+            check_name(pattern, required(fields, "id").span, {*known})
         patterns.append(_in_pack(pattern, packs))
     domains = frozenset(pack.domain for pack in packs if pack.domain)
     for operator in made.values():

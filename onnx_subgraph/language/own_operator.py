@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Container
 
 from onnx_subgraph import operators
-from onnx_subgraph.errors import PatternError
+from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.grammar import Code, parse_expression
-from onnx_subgraph.language.pattern import Grow, OfNode
+from onnx_subgraph.language.pattern import Grow, OfNode, Pattern
 from onnx_subgraph.language.source import Data, Fields
 from onnx_subgraph.language.term import Operator, Static
-from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.operators.names import ENGINE, KERNELS, OWN_DOMAIN
 
 _NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 _USAGE = "write `replace: {function: Elementwise}`; a region has no other replacement"
@@ -97,3 +98,15 @@ def _attribute(tree: ast.expr, code: Code) -> OfNode | Static:
         hint = "name an attribute of an operator in the region, `Conv.strides`, or write a number, a text or a list"
         raise PatternError("not an attribute", span=code.span(tree), hint=hint)
     return tuple(items) if isinstance(value, list | tuple) else value
+
+
+def check_name(pattern: Pattern, span: Span | None, ours: Container[str]) -> None:
+    """Raise PatternError where the operator of a user's pattern has the name of one of ours, which computes something else.
+
+    span: of its id. ours: the names of canonical operators.
+    """
+    is_own = pattern.raised is None and not pattern.bodies and (pattern.grow is None or pattern.grow.domain == OWN_DOMAIN)
+    if is_own and (pattern.name in ours or pattern.name in KERNELS or pattern.name == ENGINE):
+        message = f"the operator `{OWN_DOMAIN}.{pattern.name}` is there, and it may compute something else"
+        hint = "rename the pattern, file and id" if pattern.grow is None else "name another operator in `replace`, or rename it"
+        raise PatternError(message, span=span, hint=hint)

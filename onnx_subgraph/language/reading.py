@@ -27,7 +27,6 @@ from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.targets import wanted_targets
 from onnx_subgraph.language.term import Block
-from onnx_subgraph.operators.names import ENGINE, KERNELS, OWN_DOMAIN
 
 Operators = Mapping[str, CanonicalOperator]
 """The canonical operators that formulas may raise to, by name."""
@@ -58,7 +57,7 @@ def pattern_of(
     """
     check_keys(fields, KEYS, "a pattern")
     if fields.get("grow") is not None:
-        return _of_its_own(_region_pattern(fields, path, order), fields, operators)
+        return _region_pattern(fields, path, order)
     if fields.get("bodies") is not None:
         return _body_pattern(fields, path, order)
     identity = read_id(fields, path)
@@ -94,16 +93,6 @@ def pattern_of(
     )
     if checked:
         names.check_names(pattern, fields)
-    return _of_its_own(pattern, fields, operators)
-
-
-def _of_its_own(pattern: Pattern, fields: Fields, operators: Operators) -> Pattern:
-    """The pattern. Raises PatternError where its operator has the name of one of ours, which computes something else."""
-    ours = pattern.raised is None and (pattern.grow is None or pattern.grow.domain == OWN_DOMAIN)
-    if ours and (pattern.name in operators or pattern.name in {ENGINE, *KERNELS}):
-        message = f"the operator `{OWN_DOMAIN}.{pattern.name}` is there, and it may compute something else"
-        hint = "rename the pattern, file and id" if pattern.grow is None else "name another operator in `replace`, or rename it"
-        raise PatternError(message, span=required(fields, "id").span, hint=hint)
     return pattern
 
 

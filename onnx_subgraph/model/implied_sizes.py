@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-import sympy
 
-from onnx_subgraph.model.broadcasting import Dim, dim_of, expression_of
+from onnx_subgraph.model.dimension_names import Dim
+
+if TYPE_CHECKING:
+    import sympy
 
 _BROADCASTING = frozenset(
     {
@@ -23,7 +26,7 @@ _BROADCASTING = frozenset(
 _LEAST = "Min("
 """The beginning of a size that is the least of others."""
 
-Implied = dict[sympy.Expr, sympy.Expr]
+Implied = dict["sympy.Expr", "sympy.Expr"]
 """The least of a number and a size → that size."""
 
 
@@ -44,6 +47,8 @@ def replaced(implied: Implied, dim: Dim) -> Dim:
     """A size with what is implied."""
     if isinstance(dim, int) or _LEAST not in (dim.value or ""):
         return dim
+    from onnx_subgraph.model.broadcasting import dim_of, expression_of
+
     expression = expression_of(dim)
     return dim if expression is None else dim_of(expression.xreplace(implied))
 
@@ -53,6 +58,10 @@ def _has_least(shape: ir.Shape | None) -> bool:
 
 
 def _implied(one: Iterable[Dim], other: Iterable[Dim]) -> Iterator[tuple[sympy.Expr, sympy.Expr]]:
+    import sympy
+
+    from onnx_subgraph.model.broadcasting import expression_of
+
     for dim, size in zip(one, other, strict=False):
         if isinstance(dim, ir.SymbolicDim) and (dim.value or "").startswith(_LEAST):
             least, whole = expression_of(dim), expression_of(size)
