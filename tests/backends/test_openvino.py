@@ -63,9 +63,20 @@ INTEGERS = {
         "s = Shape (x)  c = Constant <value = int64 {3000000000}> ()  y = Add (s, c)",
         False,
     ),
+    "a large constant that is compared": ("c = Constant <value = int64 {4294967301}> ()  y = Equal (i, c)", False),
+    "a large constant that is chosen": (
+        "c = Constant <value = int64 {4294967301}> ()  b = Equal (i, i)  y = Where (b, i, c)",
+        False,
+    ),
     "to the end": (
         """a = Constant <value_ints = [1]> ()  e = Constant <value = int64[1] {9223372036854775807}> ()
         s = Shape (x)  y = Slice (s, a, e)""",
+        True,
+    ),
+    "to the end in a body": (
+        """k = Constant <value_int = 1> ()  b = Cast <to = 9> (k)  a = Constant <value_ints = [1]> ()
+        e = Constant <value = int64[1] {9223372036854775807}> ()
+        y = If (b) <then_branch = t () => (o) { o = Slice (x, a, e) }, else_branch = f () => (p) { p = Identity (x) }>""",
         True,
     ),
     "a sum of ids in a body": (

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.backends.subgraph import constant
-from onnx_subgraph.model.nested import bodies, within
+from onnx_subgraph.model.nested import bodies
 
 Limits = tuple[int, int]
 """The least and the largest number of an input."""
@@ -56,23 +56,27 @@ _TAKES: Operands = _MOVED | {
 """Operators that are right for any numbers of 32 bits of these operands."""
 
 
-def computes_as_onnxruntime(node: ir.Node) -> bool:
-    """Whether OpenVINO gives onnxruntime's results for all integers within `limits` that a node may read."""
-    for place, value in enumerate(node.inputs):
-        points = place == _pointer(node)
-        if value is None or not (points or value.dtype in _WIDE) or _is_known(value):
-            continue
-        if not _takes(node, place) or (points and _rows(node) is None):
-            return False
-    gives = node.op_type in _MOVED or (node.op_type in ("Cast", "CastLike") and _is_integer(node.inputs[0]))
-    return all(gives or value.dtype not in _WIDE or _is_known(value) for value in node.outputs) and all(
-        _is_known(value)
-        for body in bodies(node)
-        for graph in within(body)
-        for inner in graph
-        for place, value in enumerate((*inner.inputs, *inner.outputs))
-        if value is not None and (value.dtype in _WIDE or place == _pointer(inner))
+def computes_as_onnxruntime(node: ir.Node, *, guarded: bool = True) -> bool:
+    """Whether OpenVINO gives onnxruntime's results for all integers within `limits` that a node may read.
+
+    guarded: whether these keep other numbers away, as from nodes that are in no body.
+    """
+    hands_on = node.op_type in _MOVED or (node.op_type in ("Cast", "CastLike") and _is_integer(node.inputs[0]))
+    return (
+        all(value is None or _fits(node, place, value, guarded) for place, value in enumerate(node.inputs))
+        and all((guarded and hands_on) or value.dtype not in _WIDE or _is_known(value) for value in node.outputs)
+        and all(computes_as_onnxruntime(inner, guarded=False) for body in bodies(node) for inner in body)
     )
+
+
+def _fits(node: ir.Node, place: int, value: ir.Value, guarded: bool) -> bool:
+    """Whether OpenVINO reads the numbers of an operand as onnxruntime does."""
+    points = place == _pointer(node)
+    if not (points or value.dtype in _WIDE) or _is_known(value):
+        return True
+    if constant(value) is not None:  # a large one may be the end of a slice, but nothing to compute with
+        return not _takes(node, place)
+    return guarded and _takes(node, place) and not (points and _rows(node) is None)
 
 
 def limits(model: ir.Model) -> dict[str, Limits]:
@@ -112,9 +116,7 @@ def _is_integer(value: ir.Value | None) -> bool:
 
 
 def _is_known(value: ir.Value) -> bool:
-    """Whether the numbers of a value are constant, sizes, positions, truth values, or computed from these."""
-    if constant(value) is not None:
-        return True
+    """Whether the numbers of a value are small constants, sizes, positions, truth values, or computed from these."""
     seen: set[ir.Value] = set()
     pending = [value]
     while pending:
