@@ -1,8 +1,8 @@
 """The order in which matches are replaced, because matches that overlap exclude each other.
 
-The user's patterns come before built-in ones, then larger matches, then the pattern's order, then the position in the graph. But
-one whose last nodes only change the layout of its result, for a larger match to read, comes before that. The larger one is found
-with another layout of its operands, too: an attention without the reshape that ends a rotary embedding, but not that without it.
+The user's patterns come first, then larger matches, then the pattern's order, then the position in the graph. There is one
+exception. A match may end in nodes that only change the layout of its result, and a larger match may take these. Then the smaller
+one comes first. An attention is still found without the reshape that ends a rotary embedding. The rotary embedding is not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.rewriting.outline import Outline
 
 _LAYOUT = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators that change the layout or the type of a value, and compute nothing."""
 
 
 def in_sequence(matches: Iterable[Match], outline: Outline) -> list[Match]:
@@ -33,9 +34,9 @@ def in_sequence(matches: Iterable[Match], outline: Outline) -> list[Match]:
     places = {id(match): float(place) for place, match in enumerate(ordered)}
     largest: dict[ir.Node, tuple[Match, set[ir.Node]]] = {}
     for match in ordered:
-        rivals = {id(other): (other, taken) for node in match.nodes if node in largest for other, taken in [largest[node]]}
-        if rivals and all(_comes_first(match, other, taken) for other, taken in rivals.values()):
-            places[id(match)] = min(places[other] for other in rivals) - 0.5
+        rivals = {id(found[0]): found for node in match.nodes if (found := largest.get(node)) is not None}
+        if rivals and all(_comes_first(match, larger, taken) for larger, taken in rivals.values()):
+            places[id(match)] = min(places[larger] for larger in rivals) - 0.5
         takes = {*match.nodes, *_layout_of_operands(match)}
         for node in takes:
             largest.setdefault(node, (match, takes))
@@ -53,7 +54,7 @@ def _layout_of_operands(match: Match) -> Iterable[ir.Node]:
 
 
 def _comes_first(match: Match, larger: Match, taken: Collection[ir.Node]) -> bool:
-    """Whether those of a match's nodes that a larger one takes come last and change only the layout of its result."""
+    """Whether the nodes that a larger match takes are the last ones of a match, and only change the layout of its result."""
     if is_built_in(match.pattern.file) and not is_built_in(larger.pattern.file):
         return False
     own = [node for node in match.nodes if node not in taken]

@@ -103,13 +103,11 @@ def test_numbers_that_it_would_get_wrong_are_left_to_onnxruntime() -> None:
     """An id outside of the table is onnxruntime's error, in 64 bits and in 32; the next run has the engine again."""
     made = Engine(region(LOOKUP), find_backend("openvino"), OnnxRuntime(), EngineSettings())
     good = [np.array([0, -4]), np.array([3, -1])]
-    for given, fallbacks in ((good, 0), ([np.array([2**32, 0])] * 2, None), ([np.array([0, -5])] * 2, None), (good, 0)):
-        if fallbacks is None:
-            with pytest.raises(InvalidArgument, match="out of data bounds"):
-                made.run(given)
-            continue
-        y, same = made.run(given)
+    for bad in (2**32, 4, -5):
+        y, same = made.run(good)
         assert np.array_equal(y, [1, 1, 4, 4]) and np.array_equal(same, [False, False])
+        with pytest.raises(InvalidArgument, match="out of data bounds"):
+            made.run([np.array([0, bad]), np.array([3, -1])])
     assert (made.fallbacks, made.failure) == (0, "")
     compared = '<ir_version: 8, opset_import: ["" : 17]> g (int64[n] i, int64[n] j) => (bool[n] y) { y = Equal (i, j) }'
     made = Engine(region(compared), find_backend("openvino"), OnnxRuntime(), EngineSettings())

@@ -354,6 +354,17 @@ def test_a_compilation_for_all_sizes_is_retried_after_a_while() -> None:
     assert right(made.warm(feed(), every=True)) and right(made.run(feed(5)), 5) and made.fallbacks == 0
 
 
+def test_a_region_that_a_run_could_not_compile_is_not_compiled_again_at_once() -> None:
+    backend = Scripted(compiling=fails(OSError("device lost")))
+    made = engine(backend)
+    with pytest.warns(OnnxSubgraphWarning, match="device lost"):
+        made.run(feed())
+    for _ in range(2):
+        with pytest.raises(EngineError, match="device lost"):
+            made.warm(feed())
+    assert len(backend.compiled) == 1
+
+
 def test_sizes_of_another_rank_are_compiled_by_themselves() -> None:
     text = """<ir_version: 10, opset_import: ["" : 17]> region (float x) => (float y) { y = Relu (x) }"""
     backend = Scripted()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.matching.match import Match
+from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.sequence import in_sequence
 
 LLAMA = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[2, 7, 32] x, float[1, 7, 1, 4] c, float[1, 7, 1, 4] s, float[1, 1, 7, 7] mask) => (float[2, 7, 32] y)
@@ -39,3 +45,23 @@ def test_an_attention_leaves_the_reshape_that_ends_a_rotary_embedding(tmp_path: 
     found = [rewrite.pattern for rewrite in result.rewrites]
     assert found.count("rotary-embedding") == 2 and "multi-head-attention" in found
     assert result.verdict.verdict == "equivalent" and not result.undone
+
+
+@pytest.mark.parametrize("file", ["mine.yaml", "built-in.yaml"])
+def test_a_larger_match_of_the_users_pattern_comes_first(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A built-in pattern that hands its result on to it does not."""
+    model = ir.from_onnx_text("""<ir_version: 10, opset_import: ["" : 18]>
+    g (float[2, 6] x) => (float[3, 2, 2] y) <int64[3] heads = {2, 2, 3}> {
+      e = Exp(x)  a = Abs(e)  r = Reshape(a, heads)  t = Transpose <perm = [2, 0, 1]> (r)  s = Sin(t)  y = Cos(s)
+    }""")
+    nodes = list(model.graph)
+    built_in = load_patterns().get("gelu")
+    large, small = replace(built_in, file=file, id="large"), replace(built_in, id="small")
+
+    def match(pattern: Pattern, of: list[ir.Node]) -> Match:
+        roots = {"y": of[-1].outputs[0]}
+        return Match(pattern, model.graph, dict(roots), {}, roots, tuple(of), {})
+
+    monkeypatch.setattr("onnx_subgraph.rewriting.sequence.is_built_in", lambda name: name != "mine.yaml")
+    found = in_sequence([match(small, nodes[:3]), match(large, nodes[2:])], Outline(model))
+    assert [one.pattern.id for one in found] == (["large", "small"] if file == "mine.yaml" else ["small", "large"])

@@ -9,6 +9,8 @@ where they are outside of these `limits`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
@@ -89,7 +91,7 @@ def limits(model: ir.Model) -> dict[str, Limits]:
         if pointer is None or _is_known(pointer):
             continue
         rows = _rows(node)
-        for name in (inputs[value] for value in _behind(pointer) if value in inputs):
+        for name in (inputs[value] for value in _traced(pointer, _moved_from) or () if value in inputs):
             low, high = found.get(name, (_INT32.min, _INT32.max))
             found[name] = (low, high) if rows is None else (max(low, -rows), min(high, rows - 1))
     return {name: (int(low), int(high)) for name, (low, high) in found.items()}
@@ -117,17 +119,24 @@ def _is_integer(value: ir.Value | None) -> bool:
 
 def _is_known(value: ir.Value) -> bool:
     """Whether the numbers of a value are small constants, sizes, positions, truth values, or computed from these."""
-    seen: set[ir.Value] = set()
+    return _traced(value, _computed_from) is not None
+
+
+def _traced(value: ir.Value, sources: Callable[[ir.Value], list[ir.Value] | None]) -> set[ir.Value] | None:
+    """A value and all that its numbers come from; None where `sources` gives None for one of these.
+
+    sources: what the numbers of a value come from directly.
+    """
+    found: set[ir.Value] = set()
     pending = [value]
     while pending:
         one = pending.pop()
-        if one not in seen:
-            seen.add(one)
-            operands = _computed_from(one)
-            if operands is None:
-                return False
+        if one not in found:
+            found.add(one)
+            if (operands := sources(one)) is None:
+                return None
             pending += operands
-    return True
+    return found
 
 
 def _computed_from(value: ir.Value) -> list[ir.Value] | None:
@@ -142,16 +151,9 @@ def _computed_from(value: ir.Value) -> list[ir.Value] | None:
     return _operands(node, _FROM)
 
 
-def _behind(value: ir.Value) -> set[ir.Value]:
-    """The values whose numbers a value has some of."""
-    found: set[ir.Value] = set()
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if one not in found:
-            found.add(one)
-            pending += _operands(one.producer(), _MOVED | {"Cast": (0,), "CastLike": (0,)}) or ()
-    return found
+def _moved_from(value: ir.Value) -> list[ir.Value]:
+    """The operands whose numbers a value has some of."""
+    return _operands(value.producer(), _MOVED | {"Cast": (0,), "CastLike": (0,)}) or []
 
 
 def _operands(node: ir.Node | None, table: Operands) -> list[ir.Value] | None:
