@@ -101,12 +101,12 @@ def _attribute(tree: ast.expr, code: Code) -> OfNode | Static:
 
 
 def check_name(pattern: Pattern, span: Span | None, ours: Container[str]) -> None:
-    """Raise PatternError where the operator of a user's pattern has the name of one of ours, which computes something else.
+    """Raise PatternError where the operator of a user's pattern has the name of a built-in one, which a runtime may run instead.
 
     span: of its id. ours: the names of canonical operators.
     """
     is_own = pattern.raised is None and not pattern.bodies and (pattern.grow is None or pattern.grow.domain == OWN_DOMAIN)
     if is_own and (pattern.name in ours or pattern.name in KERNELS or pattern.name == ENGINE):
-        message = f"the operator `{OWN_DOMAIN}.{pattern.name}` is there, and it may compute something else"
+        message = f"the pattern's operator `{OWN_DOMAIN}.{pattern.name}` has the name of a built-in one"
         hint = "rename the pattern, file and id" if pattern.grow is None else "name another operator in `replace`, or rename it"
         raise PatternError(message, span=span, hint=hint)
