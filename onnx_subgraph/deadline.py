@@ -108,6 +108,7 @@ class _Work(threading.Thread, Generic[T]):
         super().__init__(name="onnx-subgraph", daemon=True)
         self._call = call
         self._context = copy_context()
+        self._files = self._context.run(temporary.separate)
         self._result: list[T] = []
         self.error: BaseException | None = None
         self.done = threading.Event()
@@ -148,7 +149,7 @@ class _Work(threading.Thread, Generic[T]):
                 self.done.set()
 
     def end(self) -> None:
-        """Interrupts it if it still runs. If it does not stop, it is abandoned, and its temporary files are removed."""
+        """Interrupts it if it still runs, and abandons it if it does not stop. The temporary files that it leaves are removed."""
         with self._ending:
             if self.done.is_set():
                 return
@@ -159,8 +160,7 @@ class _Work(threading.Thread, Generic[T]):
         try:
             self.wait(time.monotonic() + GRACE)
         finally:
-            if not self.done.is_set():
-                temporary.remove_mine()
+            temporary.clean_up(self._files)
 
     def result(self) -> T:
         """The result of the call. Raises what it raised, or TimeIsUp if it was interrupted or is not done."""

@@ -18,8 +18,9 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,8 +32,8 @@ _HAS_LOCKS = importlib.util.find_spec("fcntl") is not None
 _HOST = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "unknown"
 _MARK = re.compile(rf"(?:^|\.){PROGRAM}-(?P<host>\w+)-(?P<pid>\d+)-\w+(?:\.(?P<kind>tmp|old))?$")
 _numbers = itertools.count()
-_mine: set[Path] = set()
-"""The temporary files and folders of this process."""
+_noted: ContextVar[set[Path]] = ContextVar("noted", default=set())  # noqa: B039 - shared by all work without a set of its own
+"""The temporary files and folders that this work uses."""
 _swept: set[Path] = set()
 """The folders that this process has swept."""
 
@@ -46,11 +47,8 @@ def beside(target: Path, kind: str = "tmp") -> Path:
 def folder() -> Iterator[Path]:
     """A temporary folder, for the block."""
     path = make_folder()
-    with held(path):
-        try:
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+    with held(path), locked(path):
+        yield path
 
 
 def make_folder() -> Path:
@@ -62,13 +60,31 @@ def make_folder() -> Path:
 
 @contextmanager
 def held(*paths: Path) -> Iterator[None]:
-    """Within the block these temporary files and folders are in use, under any name; `remove_mine` removes them."""
-    _mine.update(paths)
-    try:
-        with locked(*paths):
+    """Removes these temporary files and folders after the block, or `clean_up` does if the work is given up."""
+    with noted(*paths):
+        try:
             yield
+        finally:
+            for path in paths:
+                _remove(path)
+
+
+@contextmanager
+def noted(*paths: Path) -> Iterator[None]:
+    """If the work is given up in the block, or leaves these files there, `clean_up` finds them."""
+    mine = _noted.get()
+    mine.update(paths)
+    try:
+        yield
     finally:
-        _mine.difference_update(paths)
+        mine.difference_update(path for path in paths if not path.exists())
+
+
+def separate() -> set[Path]:
+    """Temporary files that are noted in this context from here on are in the set that is returned."""
+    mine: set[Path] = set()
+    _noted.set(mine)
+    return mine
 
 
 @contextmanager
@@ -103,10 +119,14 @@ def alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def remove_mine() -> None:
-    """Removes all temporary files of this process, as `sweep` does after its end: their owner was abandoned."""
-    for place in {path.parent for path in tuple(_mine)}:
-        _settle([one for one in _all_in(place) if one.owner == (_HOST, os.getpid())])
+def clean_up(paths: Collection[Path]) -> None:
+    """Removes or restores the noted files of work that was given up, as `sweep` does after the end of a process.
+
+    The work may have been interrupted while it removed them itself, or may still use them in native code.
+    """
+    left = [one for path in tuple(paths) if (one := _Left.of(path)) is not None]
+    for place in {one.path.parent for one in left}:
+        _settle([one for one in left if one.path.parent == place])
 
 
 def sweep_once(place: Path) -> None:
@@ -155,10 +175,8 @@ class _Left(NamedTuple):
         with contextlib.suppress(OSError):
             if self.kind == "old" and not complete:
                 self.path.replace(self.path.with_name(_MARK.sub("", self.path.name).removeprefix(".")))
-            elif self.kind:
-                self.path.unlink()
             else:
-                shutil.rmtree(self.path, ignore_errors=True)
+                _remove(self.path)
 
 
 def _all_in(place: Path) -> list[_Left]:
@@ -174,6 +192,14 @@ def _settle(left: Sequence[_Left]) -> None:
     complete = not any(one.kind == "tmp" for one in left)
     for one in sorted(left, key=lambda one: one.kind != "old"):
         one.settle(complete=complete)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _is_running(pid: int) -> bool:

@@ -141,9 +141,10 @@ def test_work_that_was_given_up_can_not_write_its_output(tmp_path: Path, monkeyp
     """After it was given up, the work can no longer move its temporary files into place."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "mine").write_bytes(b"old")
+    files = temporary.separate()
     with pytest.raises(ModelError), temporary.folder() as folder, written_whole(tmp_path / "mine") as (file,):
         (folder / "weights").touch()
         file.write(b"new")
-        temporary.remove_mine()
+        temporary.clean_up(files)
         assert names(tmp_path) == {"mine"}
     assert (tmp_path / "mine").read_bytes() == b"old"

@@ -29,52 +29,49 @@ def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
         temporary.sweep_once(folder)
     paths = [temporary.beside(target) for target in targets]
     files: list[BinaryIO] = []
-    try:
+    with temporary.held(*paths):
         try:
-            files.extend(path.open("xb") for path in paths)
-            with temporary.held(*paths):
-                yield tuple(files)
+            try:
+                files.extend(path.open("xb") for path in paths)
+                with temporary.locked(*paths):
+                    yield tuple(files)
+                    for file in files:
+                        file.flush()
+                        os.fsync(file.fileno())
+                        file.close()
+                    with _set_aside(targets if len(targets) > 1 else ()):
+                        for path, target in zip(paths, targets, strict=True):
+                            path.replace(target)
+            finally:
                 for file in files:
-                    file.flush()
-                    os.fsync(file.fileno())
                     file.close()
-                with _set_aside(targets if len(targets) > 1 else ()):
-                    for path, target in zip(paths, targets, strict=True):
-                        path.replace(target)
-        finally:
-            for file in files:
-                file.close()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ModelError(
-            f"{targets[-1]}: cannot be written: {reason}", hint="nothing was left behind; free space or choose another output"
-        ) from error
-    finally:
-        for path in paths:
-            path.unlink(missing_ok=True)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ModelError(
+                f"{targets[-1]}: cannot be written: {reason}", hint="nothing was left behind; free space or choose another output"
+            ) from error
 
 
 @contextmanager
 def _set_aside(targets: Sequence[Path]) -> Iterator[None]:
     """Move the targets away for the duration of the block, last one first. They are restored if the block fails, else deleted."""
-    aside: dict[Path, Path] = {}
     new = [target for target in targets if not target.exists()]
-    old = [target for target in reversed(targets) if target.is_file()]
-    try:
-        with temporary.locked(*old):
-            for target in old:
-                aside[target] = temporary.beside(target, "old")
-                target.replace(aside[target])
-            yield
-    except BaseException:
-        for target in new:
-            target.unlink(missing_ok=True)
-        for target, path in reversed(aside.items()):
-            if path.exists():
-                path.replace(target)
-        raise
-    for path in aside.values():
-        path.unlink(missing_ok=True)
+    aside = {target: temporary.beside(target, "old") for target in reversed(targets) if target.is_file()}
+    with temporary.noted(*aside.values()):
+        try:
+            with temporary.locked(*aside):
+                for target, path in aside.items():
+                    target.replace(path)
+                yield
+        except BaseException:
+            for target in new:
+                target.unlink(missing_ok=True)
+            for target, path in reversed(aside.items()):
+                if path.exists():
+                    path.replace(target)
+            raise
+        for path in aside.values():
+            path.unlink(missing_ok=True)
 
 
 def copy_whole(source: Path, target: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from onnx_subgraph import pipeline
+from onnx_subgraph import pipeline, temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.deadline import TimeIsUp, abandoned, check, remaining, within
 from onnx_subgraph.errors import TimeLimitError
@@ -200,6 +202,26 @@ def test_temporary_files_are_removed_while_native_code_still_runs(tmp_path: Path
         within(0.3, work, lambda stage: None)
     assert list(tmp_path.iterdir()) == []
     assert abandoned()
+
+
+def test_a_removal_that_was_interrupted_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    remove, calls = shutil.rmtree, itertools.count()
+
+    def interrupted(path: Path, **options: bool) -> None:
+        if next(calls) == 0:
+            raise TimeIsUp
+        remove(path, **options)
+
+    def work(tell: Progress) -> None:
+        with temporary.folder():
+            _spin()
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with temporary.folder() as other:
+        with pytest.raises(TimeLimitError):
+            within(0.1, work, lambda stage: None)
+        assert list(tmp_path.iterdir()) == [other]
 
 
 PROFILED = """
