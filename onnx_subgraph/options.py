@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting.marked import Marks
-from onnx_subgraph.rewriting.numerics import FLOAT32, NUMERICS, check_numerics
+from onnx_subgraph.targets import FLOAT32, check_numerics
 from onnx_subgraph.values import check_not_negative, check_one_of, check_shapes, check_whole, providers_of, words
 
 if TYPE_CHECKING:
@@ -95,15 +94,13 @@ def in_this_way(options: Options, way: Way) -> Options:
 
 def checked(options: Options) -> Options:
     """The options that hold. Raises UsageError for a value that an option can't have, and for options that do not go together."""
-    check_one_of("target", options.target, TARGETS)
-    check_one_of("numerics", options.numerics, NUMERICS)
+    check_numerics(options.numerics, options.target)
     check_one_of("prefer", options.prefer, ("speed", "fusion"))
     if options.opset not in ("auto", "keep") and not (str(options.opset).isdecimal() and int(options.opset)):
         raise UsageError(f"opset is {options.opset!r}", hint='give "auto", "keep", or the number of an opset')
     check_not_negative(rtol=options.rtol, atol=options.atol, accuracy=options.accuracy)
     check_whole(seed=options.seed)
     check_shapes(options.shapes, options.fixed)
-    check_numerics(options.numerics, options.target)
     if options.bench and not options.providers:
         raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")
     assumed = words(options.assumed)

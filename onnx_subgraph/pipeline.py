@@ -30,12 +30,12 @@ from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.marked import Before, Marked, Marks, check_marks, replace_marked
-from onnx_subgraph.rewriting.numerics import FLOAT32
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.rewriting.shared_loadability import loadability_of
 from onnx_subgraph.settling import settled_attempt
+from onnx_subgraph.targets import FLOAT32
 from onnx_subgraph.verification.blame import Settled, Undone
 from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
 from onnx_subgraph.verification.libraries import with_libraries

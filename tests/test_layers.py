@@ -41,7 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("language", "model"),
     ("operators", "kernels"),
     ("watch",),  # calls at a time; it starts its thread as deadline asks
-    ("deadline", "custom_ops"),
+    ("deadline", "custom_ops", "targets"),
     ("paths", "values"),
     ("errors", "clock", "collection", "late", "temporary", "protobuf", "inherited"),
 )

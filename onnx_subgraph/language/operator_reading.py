@@ -15,7 +15,6 @@ from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.grammar import Code
 from onnx_subgraph.language.operator import CanonicalOperator, Definitions, Lowering
-from onnx_subgraph.language.pattern import WRITTEN
 from onnx_subgraph.language.reading import check_keys, each_sentence, read_summary, required
 from onnx_subgraph.language.recipe import recipe_axes, recipe_mistake
 from onnx_subgraph.language.requirement import IS_FALLBACK, PROVIDERS, Requirement
@@ -24,6 +23,7 @@ from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
 from onnx_subgraph.language.vocabulary import DTYPES, TYPE_FACTS, is_word
+from onnx_subgraph.targets import WRITTEN
 
 KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *WRITTEN, "native", "layouts", "formulas")
 """The keys of an operator's file, in the usual order."""

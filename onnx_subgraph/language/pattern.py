@@ -15,15 +15,7 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.operator import Raised
 from onnx_subgraph.language.term import Block, Operator, Static
 from onnx_subgraph.operators.names import OWN_DOMAIN
-
-TARGETS = ("onnxruntime", "standard", "native", "function")
-"""What a pattern can be fused for. Every formula and region supports `function` automatically.
-
-A formula supports `native` if it raises to an operator that the library of kernels has.
-"""
-WRITTEN = ("onnxruntime", "standard")
-"""The targets for which replacements are written, because their operators are defined elsewhere."""
-
+from onnx_subgraph.targets import TARGETS, WRITTEN
 
 ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """The id of a pattern: lower-case words joined by `-`."""

@@ -21,12 +21,13 @@ from onnx_subgraph.language.formulas import formulas_for
 from onnx_subgraph.language.grow import read_grow
 from onnx_subgraph.language.operator import CanonicalOperator, read_raised
 from onnx_subgraph.language.own_operator import read_operator
-from onnx_subgraph.language.pattern import ID, WRITTEN, Case, Example, Pattern, camel_case
+from onnx_subgraph.language.pattern import ID, Case, Example, Pattern, camel_case
 from onnx_subgraph.language.sentence import read_definitions, read_sentence
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text, read_text_of
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.targets import wanted_targets
 from onnx_subgraph.language.term import Block
+from onnx_subgraph.targets import WRITTEN
 
 Operators = Mapping[str, CanonicalOperator]
 """The canonical operators that formulas may raise to, by name."""

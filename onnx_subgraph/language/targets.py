@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.pattern import TARGETS, WRITTEN
 from onnx_subgraph.language.source import Fields, Items, Scalar, read_text_of
 from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.targets import TARGETS, WRITTEN
 
 
 def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tuple[str, ...]:

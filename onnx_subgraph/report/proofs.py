@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report.table import Rows
 from onnx_subgraph.report.wording import count
+from onnx_subgraph.targets import TARGETS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -18,7 +18,6 @@ import onnx_ir as ir
 from onnx_subgraph import operators
 from onnx_subgraph.language.names import fresh
 from onnx_subgraph.language.operator import CanonicalOperator, Lowering, Raised
-from onnx_subgraph.language.pattern import TARGETS, WRITTEN
 from onnx_subgraph.language.requirement import NOTHING, Requirement
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
@@ -32,6 +31,7 @@ from onnx_subgraph.rewriting.fit import check_fit
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.kernel_layouts import Layouts
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
+from onnx_subgraph.targets import TARGETS, WRITTEN
 
 Check = Callable[[Fragment], None]
 """Raises Refused where a body is not acceptable."""

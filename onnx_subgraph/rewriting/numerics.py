@@ -10,21 +10,11 @@ from itertools import chain
 
 import onnx_ir as ir
 
-from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.targets import FLOAT32
 
-FLOAT32 = "float32"
-NUMERICS = (FLOAT32, "bf16x3", "bf16")
-"""What a product may round its operands to: nothing, a sum of two bfloat16, or one bfloat16."""
 ATTRIBUTE = "numerics"
 OPERATORS = ("Linear", "Attention")
-
-
-def check_numerics(numerics: str, target: str) -> None:
-    """Raises UsageError where the target has no kernels that can round this way."""
-    if numerics != FLOAT32 and target != "native":
-        hint = "add --target native, or leave --numerics out"
-        raise UsageError(f"{numerics} is for the kernels of the target native, not for {target}", hint=hint)
 
 
 def products(model: ir.Model) -> Iterator[ir.Node]:

@@ -28,11 +28,12 @@ from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.definitions import drop_unused
 from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
+from onnx_subgraph.rewriting.numerics import allow_rounding
 from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
+from onnx_subgraph.targets import FLOAT32
 
 if TYPE_CHECKING:  # few models have a Loop
     from onnx_subgraph.rewriting.recurrent import Recurrent

@@ -16,6 +16,7 @@ from onnx_subgraph.backends.names import is_file_name, names_in
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import StrPath, cache_folder, path_of, several
+from onnx_subgraph.targets import NUMERICS, TARGETS, check_numerics
 from onnx_subgraph.values import check_not_negative, check_positive, check_share, check_whole, words
 
 PREFIX = "ONNX_SUBGRAPH_"
@@ -74,6 +75,7 @@ class SessionSettings:
         check_positive(deadline=self.deadline, timeout=self.timeout)
         check_not_negative(retry=self.retry)
         check_whole(cache_bytes=self.cache_bytes)
+        check_numerics(self.numerics, self.target or "onnxruntime")
         put("skip", words(self.skip))
         if self.cache is not None:  # paths stay where they are when the program changes its folder
             put("cache", path_of(self.cache, "the cache").absolute())
@@ -97,8 +99,8 @@ class SessionSettings:
             isolated=_flag(given, "ISOLATED", default.isolated),
             measure=_flag(given, "MEASURE", default.measure),
             static=_flag(given, "STATIC", default.static),
-            target=given.get("TARGET") or None,
-            numerics=given.get("NUMERICS") or default.numerics,
+            target=_word(given, "TARGET", TARGETS) or None,
+            numerics=_word(given, "NUMERICS", NUMERICS) or default.numerics,
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
             patterns=tuple(Path(part) for part in given.get("PATTERNS", "").split(os.pathsep) if part),
             libraries=tuple(Path(part) for part in given.get("CUSTOM_OP_LIBRARIES", "").split(os.pathsep) if part),
@@ -168,6 +170,13 @@ def _backend(text: str) -> str | None:
         return None
     if not names_in(text):
         raise UsageError(f"{PREFIX}BACKEND={text} names no backend", hint=VARIABLES["BACKEND"])
+    return text
+
+
+def _word(given: Mapping[str, str], name: str, known: Sequence[str]) -> str:
+    text = given.get(name, "")
+    if text and text not in known:
+        raise UsageError(f"{PREFIX}{name}={text} is none of {', '.join(known)}", hint=VARIABLES[name])
     return text
 
 

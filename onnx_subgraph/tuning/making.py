@@ -14,7 +14,7 @@ from onnx_subgraph.clock import Progress
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.options import Options, in_this_way
 from onnx_subgraph.result import FuseResult
-from onnx_subgraph.rewriting.numerics import FLOAT32
+from onnx_subgraph.targets import FLOAT32
 from onnx_subgraph.timing.tuning import Way
 from onnx_subgraph.tuning.engines import fuse_with_engines
 from onnx_subgraph.tuning.parts import Parts

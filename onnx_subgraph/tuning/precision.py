@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.kernels import Description
-from onnx_subgraph.rewriting.numerics import FLOAT32, NUMERICS, allow_rounding, products
+from onnx_subgraph.rewriting.numerics import allow_rounding, products
+from onnx_subgraph.targets import FLOAT32, NUMERICS
 from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.rounding import Truth
 from onnx_subgraph.verification.sessions import Failure

@@ -13,9 +13,10 @@ from onnx_subgraph.language import library
 from onnx_subgraph.language.header import Header
 from onnx_subgraph.language.index import INDEX, Entry, read_index
 from onnx_subgraph.language.library import built_in_contents, built_in_packs, load_patterns
-from onnx_subgraph.language.pattern import TARGETS, Pattern
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.unread import Unread, unread
 from onnx_subgraph.matching.find import find
+from onnx_subgraph.targets import TARGETS
 from tests.matching.graphs import model, pattern
 
 ROOT = Path(__file__).parents[2]

@@ -19,9 +19,9 @@ from onnx_subgraph.kernels.build import source_folder
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.library import Library, built_in_packs, headers, load_patterns
 from onnx_subgraph.language.pack import read_pack
-from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.operators.names import KERNELS
+from onnx_subgraph.targets import TARGETS
 
 DATA = Path(__file__).parent / "data"
 GELU = (DATA / "activation" / "exact_gelu.yaml").read_text(encoding="utf-8")

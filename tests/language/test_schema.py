@@ -11,7 +11,7 @@ import yaml
 
 from onnx_subgraph.language import grow, operator_reading, reading
 from onnx_subgraph.language.library import built_in_packs, pattern_files
-from onnx_subgraph.language.pattern import WRITTEN
+from onnx_subgraph.targets import WRITTEN
 
 FOLDER = Path(reading.__file__).parent
 SCHEMAS = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.schema.json")}

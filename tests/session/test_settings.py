@@ -63,6 +63,8 @@ def test_each_variable_sets_its_setting() -> None:
         ("CACHE_SIZE", "nan"),
         ("TIMEOUT", "0"),
         ("BACKEND", ";"),
+        ("TARGET", "nativ"),
+        ("NUMERICS", "bf17"),
     ],
 )
 def test_an_invalid_variable_is_named(name: str, text: str) -> None:
@@ -113,6 +115,9 @@ def test_one_name_needs_no_list_and_several_may_be_in_one() -> None:
         {"cache_bytes": "1G"},
         {"cache_bytes": -1},
         {"cache": b"folder"},
+        {"target": "nativ"},
+        {"numerics": "bf17"},
+        {"numerics": "bf16"},
     ],
     ids=str,
 )
