@@ -198,8 +198,9 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             names = providers_here(providers)
             arguments = providers, provider_options, {**kwargs, "enable_fallback": 0}
             opened = partial(_opened, settings, copy := as_made(self._sess, options), *arguments)
-            model, content, folder = in_place(self._model()), self._general_model.content, home(self._model(), options)
-            make: Maker = Specialised(model, content, folder, names, settings, opened, self._reuse, is_optimised(copy, kwargs))
+            source = in_place(self._model()), self._general_model.content, home(self._model(), options)
+            inputs = frozenset(one.name for one in self.get_inputs())
+            make: Maker = Specialised(*source, inputs, names, settings, opened, self._reuse, is_optimised(copy, kwargs))
         elif (engines := self._prepared_engines(settings) or self._own_engines(options, settings)) is not None:
             make = Compiled(engines, self._limits.every)
         else:

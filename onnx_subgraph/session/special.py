@@ -37,7 +37,7 @@ def in_place(source: Path | bytes) -> Path | bytes:
 class Specialised:
     """Models specialised to a signature, by `onnx-subgraph specialize`.
 
-    source, weights: the model, and the folder of its external data if that is elsewhere. open: makes a session of a prepared
+    source, weights: the model, and the folder of its external data if that is elsewhere. inputs: what each run is fed. open: makes a session of a prepared
     model. reuse: bind inputs and outputs once. packs: its sessions may share packed weights. content: the digest of the model and
     its data when the session was made.
     """
@@ -45,6 +45,7 @@ class Specialised:
     source: Path | bytes
     content: str
     weights: Path | None
+    inputs: frozenset[str]
     providers: tuple[str, ...]
     settings: SessionSettings
     open: Callable[[Prepared], Any]
@@ -55,6 +56,8 @@ class Specialised:
     def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         """The schedule of a signature. Raises SessionError, OnnxSubgraphError or what onnxruntime raises."""
         _check(signature)
+        if weight := next((name for name, _, _ in signature if name not in self.inputs), None):
+            raise SessionError(f"{weight!r} is a weight of the model, which its schedules hold")
         shapes = {name: shape for name, _, shape in signature}
         recipe = specializing(self.settings, self.providers, shapes, packs=self.packs)
         with nullcontext() if urgent else _turn(stop):

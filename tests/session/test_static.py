@@ -224,6 +224,20 @@ def test_a_model_that_draws_random_numbers_has_no_schedule(tmp_path: Path, here:
         assert not session.warm({"x": np.zeros((2, 4), np.float32)})
 
 
+def test_a_feed_that_replaces_a_weight_has_no_schedule(tmp_path: Path, here: list[Any]) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x, float[4] w) => (float[n, 4] y)
+      <float[4] w = {1, 2, 3, 4}> { y = Mul (x, w) }"""
+    session = made(save_text(text, tmp_path / "weighted.onnx"))
+    given = {"x": np.ones((2, 4), np.float32)}
+    replaced = {**given, "w": np.full(4, 5, np.float32)}
+    assert session.warm(given)
+    with pytest.warns(OnnxSubgraphWarning, match="'w' is a weight of the model, which its schedules hold"):
+        assert not session.warm(replaced)
+    np.testing.assert_array_equal(session.run(None, given)[0], [[1, 2, 3, 4]] * 2)
+    np.testing.assert_array_equal(session.run(None, replaced)[0], [[5] * 4] * 2)
+    assert here == [{"x": (2, 4)}]
+
+
 def test_providers_may_be_set_during_a_run(model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread sets them: the session has no schedules until the model is prepared again."""
     session = made(model)
