@@ -37,9 +37,9 @@ def in_place(source: Path | bytes) -> Path | bytes:
 class Specialised:
     """Models specialised to a signature, by `onnx-subgraph specialize`.
 
-    source, weights: the model, and the folder of its external data if that is elsewhere. inputs: what each run is fed. open: makes a session of a prepared
-    model. reuse: bind inputs and outputs once. packs: its sessions may share packed weights. content: the digest of the model and
-    its data when the session was made.
+    source, weights: the model, and the folder of its external data if that is elsewhere. content: the digest of the model and its
+    data when the session was made. inputs: what each run is fed. open: makes a session of a prepared model. reuse: bind inputs
+    and outputs once. packs: its sessions may share packed weights.
     """
 
     source: Path | bytes

@@ -18,6 +18,8 @@ A detector selects rows by their scores, and a rounding exchanges rows with near
 jump: at most `MOST_JUMPS` of them, each by `JUMP` times more than nearly all others move. They do not count in n. As many
 elements of a candidate, times `FLIPS`, may differ within the range of r. The root mean square is that of the others.
 
+An output may join parts of different scales, such as boxes and scores (`parts`). Each is held to a bound of its own as well.
+
 If the allowed root mean square reaches the standard deviation of r itself, the network is chaotic: a rounding may exchange any
 two of its values. A few draws do not show how far each element goes, so differences up to max r - min r are allowed.
 """
@@ -54,7 +56,7 @@ class Noise:
 
     flips: the largest fraction of elements that one draw changed, if the output is not of floats, or that jumped, if it is; those
     do not count otherwise. unsteady: where the reference is NaN or infinite, but a draw gave a finite number; None if nowhere.
-    reshaped: whether a draw gave another shape.
+    reshaped: whether a draw gave another shape. parts: masks of the parts of the output, each with its own noise.
     """
 
     largest: Array | None = None
@@ -63,6 +65,7 @@ class Noise:
     count: int = 0
     flips: float = 0.0
     reshaped: bool = False
+    parts: tuple[tuple[Array, Noise], ...] = ()
 
     def add(self, reference: Array, other: Array) -> None:
         """Add one draw: the same output without noise and with noise inside the model."""
@@ -72,6 +75,8 @@ class Noise:
         if not is_float(reference):
             self.flips = max(self.flips, float(np.mean(reference != other)))
             return
+        for mask, noise in self.parts:
+            noise.add(reference[mask], other[mask])
         difference = difference_of(reference, other)
         finite = np.isfinite(difference)
         difference = np.where(finite, difference, 0.0)
@@ -87,7 +92,8 @@ class Noise:
 
     def among(self, draws: int) -> Noise:
         """The noise if this one were among so many draws, and the others moved nothing."""
-        return replace(self, count=self.count * draws)
+        parts = tuple((mask, noise.among(draws)) for mask, noise in self.parts)
+        return replace(self, count=self.count * draws, parts=parts)
 
     @property
     def rms(self) -> float:
@@ -102,6 +108,7 @@ class Bound:
     element: for each element (float64, the output's shape); for integers a scalar, the allowed fraction of different elements.
     aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
     free: elements that may have any value; None if there are none. jumps: the fraction of elements that may differ by `furthest`.
+    parts: masks of the parts of the output, each with a bound that holds as well.
     """
 
     element: Array
@@ -109,12 +116,14 @@ class Bound:
     free: Array | None = None
     jumps: float = 0.0
     furthest: float = 0.0
+    parts: tuple[tuple[Array, Bound], ...] = ()
 
     def times(self, factor: float) -> Bound:
         """The bound for a candidate whose roundings are larger by `factor`; bounds of discrete outputs are not scaled."""
         if np.isinf(self.aggregate):
             return self
-        return replace(self, element=self.element * factor, aggregate=self.aggregate * factor)
+        parts = tuple((mask, part.times(factor)) for mask, part in self.parts)
+        return replace(self, element=self.element * factor, aggregate=self.aggregate * factor, parts=parts)
 
 
 NOTHING = Noise()
@@ -161,7 +170,8 @@ def bound(
     furthest = float(np.ptp(values)) if values.size else 0.0
     if noise.rms and aggregate >= np.std(values):
         element, aggregate = np.maximum(element, furthest), max(aggregate, furthest)
-    return Bound(element, aggregate, free, min(1.0, FLIPS * noise.flips), furthest)
+    parts = tuple((mask, bound(reference[mask], part, fix_overflows=fix_overflows)) for mask, part in noise.parts)
+    return Bound(element, aggregate, free, min(1.0, FLIPS * noise.flips), furthest, parts)
 
 
 def _floor(reference: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from onnx_subgraph.verification.bounds import Bound
+from onnx_subgraph.verification.bounds import Array, Bound, Noise
 from onnx_subgraph.verification.feeds import Feeds
 from onnx_subgraph.verification.sessions import Outputs, Session
 from onnx_subgraph.verification.sizes import Sizes
@@ -24,6 +24,7 @@ class Case:
     coarse: whether the case is to find large differences, so that its bounds are `COARSE` times as large. Each case more could
     exceed by chance what was measured of its noise.
     spoiled: the outputs that onnxruntime's optimisation changes in the original itself; compared without optimisation only.
+    parts: output → masks of the elements of its parts, for each that has several (`parts`).
     """
 
     sizes: Sizes
@@ -37,11 +38,16 @@ class Case:
     wide: bool = False
     coarse: bool = False
     spoiled: set[str] = field(default_factory=set)
+    parts: dict[str, tuple[Array, ...]] = field(default_factory=dict)
 
     @property
     def given(self) -> Feeds:
         """The feeds, and the results of random operators."""
         return self.feeds | self.drawn if self.drawn else self.feeds
+
+    def no_noise(self, name: str) -> Noise:
+        """The noise of an output before any draw."""
+        return Noise(parts=tuple((mask, Noise()) for mask in self.parts.get(name, ())))
 
     def fed_to(self, session: Session) -> Feeds:
         """The feeds of a session: those of the case, and the results of random operators for which the session has inputs."""

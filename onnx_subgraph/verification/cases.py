@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.verification.bounds import NOTHING, Array, Bound, Noise, bound
+from onnx_subgraph.verification.bounds import Array, Bound, Noise, bound
 from onnx_subgraph.verification.case import COARSE, Case
 from onnx_subgraph.verification.draws import Floats
 from onnx_subgraph.verification.fatal import guarded
@@ -28,6 +28,7 @@ from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.larger import at_usual_sizes, larger
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import noisy
+from onnx_subgraph.verification.parts import note_parts
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, on_smaller_images, timed, trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
@@ -133,6 +134,7 @@ class Drawing:
         self.fed = found
         if all(not flatten(case.outputs) for case in cases):
             return Failure("the model has no output that could be compared")
+        note_parts(cases, found.model, partial(self._open, optimised=True))
         self._bound(cases, [{}] * len(cases))
         return cases
 
@@ -216,7 +218,7 @@ class Drawing:
         if not self.unmeasured:
             return False
         kind = self.unmeasured.pop(0)
-        self._noises = self._noises or [{name: Noise() for name in flatten(case.outputs)} for case in cases]
+        self._noises = self._noises or [{name: case.no_noise(name) for name in flatten(case.outputs)} for case in cases]
         if kind == "optimised":
             self._measure_noise(self.open_optimised(), cases, 1)
             self._leave_spoiled(cases)
@@ -238,13 +240,14 @@ class Drawing:
                 spoils = noises[name].reshaped or is_too_wide(array, self._bound_of(name, array, noises[name]))
                 if spoils and name not in self.fed.random:
                     case.spoiled.add(name)
-                    noises[name] = Noise()
+                    noises[name] = case.no_noise(name)
                     self._say(f"{name} is compared without optimisation only: onnxruntime's changes it in the original")
 
     def _bound(self, cases: Sequence[Case], noises: Sequence[Mapping[str, Noise]]) -> None:
         """Set the bounds of all cases from rtol and atol, or from the noise."""
         for case, noise in zip(cases, noises, strict=True):
-            bounds = {name: self._bound_of(name, a, noise.get(name, NOTHING)) for name, a in flatten(case.outputs).items()}
+            known = {name: (a, noise.get(name) or case.no_noise(name)) for name, a in flatten(case.outputs).items()}
+            bounds = {name: self._bound_of(name, *one) for name, one in known.items()}
             case.bounds = {name: one.times(COARSE) for name, one in bounds.items()} if case.coarse else bounds
 
     def _bound_of(self, name: str, array: Array, noise: Noise) -> Bound:

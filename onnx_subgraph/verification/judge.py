@@ -6,7 +6,7 @@ This module does not use onnxruntime: it takes arrays and returns findings, so t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,18 @@ class Finding:
 
 
 def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
-    """Compare one output of the candidate with the reference's."""
+    """Compare one output of the candidate with the reference's, and each of its parts; the first part that differs is told."""
+    found = _compare(reference, candidate, allowed)
+    for mask, bound in allowed.parts if found.equal else ():
+        part = _compare(reference[mask], candidate[mask], bound)
+        if not part.equal:
+            worst = tuple(map(int, np.argwhere(mask)[part.worst])) if part.worst else ()
+            return replace(part, worst=worst)
+    return found
+
+
+def _compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
+    """Compare an output without its parts."""
     if reference.dtype != candidate.dtype:
         return _refused(f"dtype is {candidate.dtype}, the reference's is {reference.dtype}")
     if reference.shape != candidate.shape:

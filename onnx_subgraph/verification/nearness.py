@@ -7,7 +7,7 @@ onnxruntime's largest error. The root mean square of all errors may not exceed `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ def nearness(
             rounded = exact[name].astype(reference.dtype)
         if not (own := compare(reference, rounded, case.bounds[name])).equal:
             raise UnknownError(own.problem or f"onnxruntime's own {name} is {own.error:.3g} from it, {own.bound:.3g} is allowed")
-        finding = compare(rounded, theirs[name], around(rounded, (reference, again.get(name, reference))))
+        allowed = around(rounded, (reference, again.get(name, reference)), case.parts.get(name, ()))
+        finding = compare(rounded, theirs[name], allowed)
         if finding.equal:
             found[name] = finding
     return found
@@ -107,11 +108,12 @@ def inaccurate(case: Case, errors: Mapping[str, float], truth: Evaluate) -> set[
     return {name for name, one in own.items() if not one.equal and errors[name] <= FAR * one.error}
 
 
-def around(truth: Array, own: Iterable[Array]) -> Bound:
-    """The allowed error of an output. truth: rounded to the output's dtype. own: onnxruntime's outputs."""
+def around(truth: Array, own: Sequence[Array], parts: Iterable[Array] = ()) -> Bound:
+    """The allowed error of an output. truth: rounded to the output's dtype. own: onnxruntime's outputs. parts: masks."""
     noise = Noise()
     for one in own:
         noise.add(truth, one)
     floor = bound(truth)
     largest = 0.0 if noise.largest is None else float(noise.largest.max(initial=0.0))
-    return Bound(floor.element + SLACK * largest, floor.aggregate + AGGREGATE * noise.rms)
+    apart = tuple((mask, around(truth[mask], [one[mask] for one in own])) for mask in parts)
+    return Bound(floor.element + SLACK * largest, floor.aggregate + AGGREGATE * noise.rms, parts=apart)
