@@ -168,7 +168,8 @@ class Engine:
         try:
             outputs = self._asked(entry, run.inputs)
         except Declined as declined:
-            return self._instead(run, str(declined))
+            _restore(run.inputs, kept)
+            return self._instead(run, str(declined) or "declined it")
         except Exception as error:  # a backend may raise any exception
             _restore(run.inputs, kept)
             plain = self._plain(run)
