@@ -26,8 +26,11 @@ class Message:
 
 
 def send(stream: BinaryIO, message: Message) -> None:
-    """Write one message and flush. Raises OSError if the reader is gone."""
-    arrays = [plain_array(array) for array in message.arrays]
+    """Write one message and flush. Raises TypeError for what is no array of numbers, before anything is written.
+
+    Raises OSError if the reader is gone.
+    """
+    arrays = [_plain(array) for array in message.arrays]
     forms = [(array.dtype.name, array.shape) for array in arrays]
     head = json.dumps({"head": message.head, "arrays": forms, "content": len(message.content)}).encode()
     stream.write(_LENGTH.pack(len(head)) + head)
@@ -43,10 +46,17 @@ def receive(stream: BinaryIO) -> Message:
     for dtype, shape in outer["arrays"]:
         array = np.empty(shape, np.dtype(dtype))
         view = array.reshape(-1).view(np.uint8).data  # the memory of the array, which is contiguous
-        if view.nbytes and stream.readinto(view) != view.nbytes:  # type: ignore[attr-defined]
+        if stream.readinto(view) != view.nbytes:  # type: ignore[attr-defined]
             raise EOFError
         arrays.append(array)
     return Message(outer["head"], arrays, _exactly(stream, outer["content"]))
+
+
+def _plain(array: object) -> Array:
+    if isinstance(array, np.ndarray | np.generic) and not array.dtype.hasobject:
+        return plain_array(np.asarray(array))
+    kind = f"array of {array.dtype.name}" if isinstance(array, np.ndarray) else type(array).__name__
+    raise TypeError(f"only arrays of numbers go from one process to another, and this is of type {kind}")
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:

@@ -50,12 +50,11 @@ def serve(backend: Backend, asked: BinaryIO, answers: BinaryIO) -> None:
         except EOFError:
             return
         try:
-            answer = _answer(backend, regions, message)
+            send(answers, _answer(backend, regions, message))
         except Declined as declined:
-            answer = Message({"declined": str(declined)})
-        except Exception as error:  # a backend may raise any exception
-            answer = Message({"error": f"{type(error).__name__}: {error}"})
-        send(answers, answer)
+            send(answers, Message({"declined": str(declined)}))
+        except Exception as error:  # a backend may raise any exception, and give what is no array
+            send(answers, Message({"error": f"{type(error).__name__}: {error}"}))
 
 
 def _answer(backend: Backend, regions: dict[int, Any], message: Message) -> Message:

@@ -17,6 +17,7 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import InferenceSession, SessionSettings
+from onnx_subgraph.backends.backend import Declined
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.cli import main
 from onnx_subgraph.engine import isolated
@@ -31,7 +32,7 @@ from tests.engine.backends import fails, feed, region
 from tests.partitioning.models import SAMPLES
 
 BACKEND = """
-import os, pathlib, signal, subprocess, sys, time
+import gc, os, pathlib, signal, subprocess, sys, time, weakref
 from onnx_subgraph.backends.backend import Declined
 from onnx_subgraph.backends.reference import Reference
 
@@ -39,13 +40,17 @@ class Mortal(Reference):
     \"\"\"At batches from 13 on it ends its process, hangs, raises, starts a process, forks. It always prints.\"\"\"
 
     name = "mortal"
+    version = "3"
     specializes = True
+    compiled = []
 
     def compile(self, subgraph, signature):
         print("compiling", file=sys.stdout)
-        if signature[0][1][0] == 12:
+        if {signature: signature[0][1][0]}[signature] == 12:
             sys.exit(7)
-        return super().compile(subgraph, signature)
+        made = super().compile(subgraph, signature)
+        self.compiled.append(weakref.ref(made))
+        return made
 
     def run(self, compiled, inputs):
         match len(inputs[0]):
@@ -64,6 +69,13 @@ class Mortal(Reference):
                 os._exit(0)
             case 18:
                 raise Declined("has eighteen rows")
+            case 19:
+                return [None]
+            case 20:
+                gc.collect()
+                raise Declined(f"has {sum(made() is not None for made in self.compiled)} compiled regions")
+            case 21:
+                raise Declined(" ".join(os.environ.get(f"ONNX_SUBGRAPH_{name}", "unset") for name in ("SESSION", "BACKEND")))
         return super().run(compiled, inputs)
 
 class Abrupt(Reference):
@@ -87,6 +99,12 @@ class Abrupt(Reference):
             os.abort()
         return super().run(evaluator, inputs)
 
+class Fluid(Reference):
+    name = "fluid"
+    version = "7"
+    specializes = False
+    dynamic = True
+
 class Stillborn(Reference):
     def __init__(self):
         os._exit(3)
@@ -100,7 +118,7 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     information = tmp_path / "mortal-1.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: mortal\nVersion: 1\n")
-    points = "".join(f"{name.lower()} = mortal_backend:{name}\n" for name in ("Mortal", "Abrupt", "Stillborn"))
+    points = "".join(f"{name.lower()} = mortal_backend:{name}\n" for name in ("Mortal", "Abrupt", "Fluid", "Stillborn"))
     (information / "entry_points.txt").write_text(f"[onnx_subgraph.backends]\n{points}")
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -120,8 +138,9 @@ def right(outputs: Any, batch: int) -> bool:
         (12, "did not compile it: RuntimeError: its process ended with exit code 7"),
         (13, "did not run it: RuntimeError: its process ended by SIGSEGV"),
         (15, "did not run it: RuntimeError: ValueError: fifteen is too many"),
+        (19, "did not run it: RuntimeError: TypeError: only arrays of numbers go .* of type NoneType"),
     ],
-    ids=["exits in compile", "dies in run", "raises"],
+    ids=["exits in compile", "dies in run", "raises", "gives no array"],
 )
 def test_a_backend_that_dies_costs_one_signature_and_not_the_process(batch: int, why: str) -> None:
     made = engine()
@@ -145,6 +164,37 @@ def test_a_declined_run_is_none_of_the_failures() -> None:
         warnings.simplefilter("error")
         assert right(made.run(feed(18)), 18)
     assert (made.fallbacks, made.failure) == (1, "")
+
+
+@pytest.mark.parametrize(("name", "traits"), [("mortal", ("3", True, False)), ("fluid", ("7", False, True))])
+def test_an_isolated_backend_has_the_traits_of_the_backend(name: str, traits: tuple[str, bool, bool]) -> None:
+    made = Isolated(name)
+    assert (made.version, made.specializes, made.dynamic) == traits
+
+
+def test_a_region_that_is_dropped_is_dropped_in_the_other_process() -> None:
+    backend = Isolated("mortal")
+    for _ in range(4):
+        compiled = backend.compile(region(), (("float32", (20, 4)),))
+    with pytest.raises(Declined, match="has 1 compiled regions"):
+        backend.run(compiled, feed(20))
+
+
+def test_regions_of_a_process_that_ended_are_compiled_again() -> None:
+    """Each of them, when it runs: one that does so starts a process, which knows no other."""
+    backend = Isolated("mortal")
+    compiled = [backend.compile(region(), (("float32", (batch, 4)),)) for batch in (2, 3)]
+    isolated._close(backend._process)
+    assert all(right(backend.run(one, feed(batch)), batch) for one, batch in zip(compiled, (2, 3), strict=True))
+
+
+def test_sessions_in_the_other_process_are_onnxruntimes_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that replace the sessions of this program are not for it: its sessions would start processes, too."""
+    monkeypatch.setenv("ONNX_SUBGRAPH_SESSION", "1")
+    monkeypatch.setenv("ONNX_SUBGRAPH_BACKEND", "mortal")
+    backend = Isolated("mortal")
+    with pytest.raises(Declined, match="0 unset"):
+        backend.run(backend.compile(region(), (("float32", (21, 4)),)), feed(21))
 
 
 def test_a_run_that_hangs_is_ended_with_its_process() -> None:
