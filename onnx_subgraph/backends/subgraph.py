@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.backends.array import Array
+from onnx_subgraph.model import maps
 
 LARGE = 1 << 16
 """The least size in bytes of weights that `detached` separates."""
@@ -107,7 +108,9 @@ class Subgraph:
             value.const_value = ir.ExternalTensor(
                 str(place), offset, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
             )
-        content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+        proto = ir.to_proto(model)
+        maps.put_back(proto, self.model)
+        content: bytes = proto.SerializeToString(deterministic=True)
         return content, {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in apart.items()}
 
 

@@ -21,8 +21,7 @@ from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.session import engines_of
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.inherited import PROTOBUF
-from onnx_subgraph.model.files import load
-from onnx_subgraph.model.shapes import declared_only
+from onnx_subgraph.model.files import load, serialized
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -59,9 +58,7 @@ def register_engines(
         model.functions.pop(one.node.op_identifier(), None)
     options.register_custom_ops_library(extensions.get_library_path())
     options.add_session_config_entry(_FOLDER, str(path.resolve().parent))
-    with declared_only(model):
-        content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
-    return content
+    return serialized(model, path)
 
 
 def _extensions() -> Any:
@@ -118,7 +115,6 @@ def _register(extensions: Any, name: str, placed: Placed, engine: Engine) -> Non
 
 def _kernel(engine: Engine) -> Any:
     def kernel(*inputs: Any) -> Any:
-        outputs = engine.run(inputs)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return tuple(engine.run(inputs))
 
     return kernel

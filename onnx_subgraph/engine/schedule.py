@@ -17,6 +17,7 @@ from onnx_subgraph.engine.drawing import give_seeds, seeds
 from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.operator import Placed
 from onnx_subgraph.engine.step import Step
+from onnx_subgraph.model import maps
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.regions.region import Region, grow
@@ -110,7 +111,9 @@ def _subgraph(model: ir.Model, part: Region, name: str) -> Subgraph:
         value.const_value = constant(original)
         graph.register_initializer(value)
     functions, metadata = tuple(model.functions.values()), dict(model.metadata_props)
-    return Subgraph(name, "", ir.Model(graph, ir_version=model.ir_version, functions=functions, metadata_props=metadata))
+    made = ir.Model(graph, ir_version=model.ir_version, functions=functions, metadata_props=metadata)
+    maps.hand_on(model, made)
+    return Subgraph(name, "", made)
 
 
 def _in_order(steps: Sequence[Step]) -> list[Step]:

@@ -32,6 +32,11 @@ def remember(model: ir.Model, found: dict[str, bytes]) -> None:
         model.meta[_MAPS] = found
 
 
+def hand_on(model: ir.Model, part: ir.Model) -> None:
+    """Give a model of some nodes of `model` what is remembered of its values."""
+    remember(part, model.meta.get(_MAPS, {}))
+
+
 def put_back(proto: onnx.ModelProto, model: ir.Model) -> None:
     """Give inputs and outputs of a serialized model the types that `take_out` removed."""
     found = model.meta.get(_MAPS, {})

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.engine import custom_op
@@ -91,6 +92,78 @@ def test_a_type_that_the_library_does_not_support_is_refused_before_registration
     made = EngineSession(path, backends={"scripted": Without("Softmax")}, settings=EngineSettings(strict=True))
     for mine, own in zip(made.run(None, given), run(path, given), strict=True):
         np.testing.assert_allclose(mine.astype(np.float32), own.astype(np.float32), rtol=5e-3)
+
+
+@NEEDED
+def test_nothing_of_the_regions_is_left_in_the_model(partitioned: Path) -> None:
+    """Neither a definition, which would hold the region again, nor an attribute."""
+    model = onnx.load_from_string(register_engines(partitioned, ort.SessionOptions(), backends={"scripted": Without("Softmax")}))
+    assert not model.functions
+    assert [node.name for node in model.graph.node if node.op_type != "Softmax"] == [
+        node.name for node in onnx.load(partitioned).graph.node if node.op_type == "Engine"
+    ]
+
+
+@NEEDED
+def test_weights_that_others_read_stay_in_the_model(tmp_path: Path) -> None:
+    """Those of an engine that a node between engines reads, too, and those that the model gives."""
+    path = tmp_path / "partitioned.onnx"
+    text = LAYERS.replace("Softmax (c)", "Sub (c, w0)").replace("=> (float[batch, 4] y)", "=> (float[batch, 4] y, float[4] w1)")
+    save(parted(text, "Sub").model, path, None)
+    options = ort.SessionOptions()
+    made = ort.InferenceSession(register_engines(path, options, backends={"scripted": Without("Sub")}), options)
+    for mine, own in zip(made.run(None, x()), run(text, x()), strict=True):
+        np.testing.assert_allclose(mine, own, rtol=1e-6)
+
+
+@NEEDED
+def test_weights_in_a_data_file_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path that is relative means the folder at the time of the call."""
+    text = LAYERS.replace("Softmax (c)", "Sub (c, w2)").replace("float half", "float[4] w2 = {5.0, 6.0, 7.0, 8.0}, float half")
+    model = onnx.ModelProto.FromString(ir.to_proto(parted(text, "Sub").model).SerializeToString())
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    monkeypatch.chdir(tmp_path)
+    options = ort.SessionOptions()
+    content = register_engines("m.onnx", options, backends={"scripted": Without("Sub")})
+    monkeypatch.chdir(tmp_path.parent)
+    np.testing.assert_allclose(ort.InferenceSession(content, options).run(None, x())[0], run(text, x())[0], rtol=1e-6)
+
+
+@NEEDED
+def test_the_settings_apply(partitioned: Path) -> None:
+    """Each run is compared with onnxruntime's, and a wrong result is not given."""
+    backend = Without("Softmax")
+    backend.answering = lambda outputs: [outputs[0] + 1]
+    options = ort.SessionOptions()
+    content = register_engines(partitioned, options, backends={"scripted": backend}, settings=EngineSettings(check=1.0))
+    with pytest.warns(OnnxSubgraphWarning, match="from onnxruntime's; 1.0e-03 is allowed"):
+        found = ort.InferenceSession(content, options).run(None, x())[0]
+    np.testing.assert_allclose(found, run(LAYERS, x())[0], rtol=1e-6)
+
+
+@NEEDED
+@pytest.mark.parametrize("dtype", sorted(set(custom_op._TYPES.values())))
+def test_every_type_that_the_library_takes_is_passed_on(dtype: str, tmp_path: Path) -> None:
+    spelled = {"float64": "double"}.get(dtype, dtype)
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+      g ({spelled}[n] x) => ({spelled}[n] y, {spelled}[m] z) {{ y = Identity (x)  z = Concat <axis = 0> (x, y) }}"""
+    save(parted(text).model, path := tmp_path / "m.onnx", None)
+    options = ort.SessionOptions()
+    made = ort.InferenceSession(register_engines(path, options, backends={"scripted": Without()}), options)
+    given = {"x": np.array([0, 1, 100]).astype("float32" if dtype == "float" else dtype)}
+    for mine, own in zip(made.run(None, given), run(text, given), strict=True):
+        assert mine.dtype == own.dtype
+        np.testing.assert_array_equal(mine, own)
+
+
+@NEEDED
+def test_a_result_of_a_type_that_the_library_does_not_support_is_refused(tmp_path: Path) -> None:
+    text = LAYERS.replace("=> (float[batch, 4] y)", "=> (float16[batch, 4] h)").replace(
+        "Relu (f)", "Relu (f)  h = Cast <to = 10> (y)"
+    )
+    save(parted(text, "Softmax").model, path := tmp_path / "m.onnx", None)
+    with pytest.raises(UsageError, match="y0 is float16, which onnxruntime-extensions does not take"):
+        register_engines(path, ort.SessionOptions(), backends={"scripted": Without("Softmax")})
 
 
 def test_without_the_library_the_message_says_what_to_install(partitioned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
