@@ -39,8 +39,8 @@ class _Circuit:
             self.trying, self.since = True, now
 
     def open(self, now: float, retry: float) -> None:
-        """Block all runs for a while, twice as long after each trial run."""
-        self.wait = min(2 * self.wait, LONGEST) if self.trying else self.wait or retry
+        """Block all runs for a while: for `retry` seconds, and twice as long after each trial run."""
+        self.wait = min(2 * self.wait, LONGEST) if self.trying else retry
         self.since, self.trying = now, False
 
 

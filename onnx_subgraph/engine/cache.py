@@ -63,7 +63,7 @@ class Cache(Generic[Key, Made]):
         """The object under `key` if it is ready, counted as a hit; else None, which counts as nothing."""
         with self._lock:
             future = self._held.get(key)
-            if future is None or not future.done() or future.exception() is not None:
+            if future is None or not future.done():  # a failed one is removed before it is done
                 return None
             self._hits += 1
             self._held.move_to_end(key)
@@ -73,7 +73,7 @@ class Cache(Generic[Key, Made]):
         """Remove the object under `key` if it is still `made`."""
         with self._lock:
             future = self._held.get(key)
-            if future is not None and future.done() and future.exception() is None and future.result() is made:
+            if future is not None and future.done() and future.result() is made:
                 del self._held[key]
 
     def _make(self, key: Key, make: Callable[[], Made], future: Future[Made]) -> None:
