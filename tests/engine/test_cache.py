@@ -71,6 +71,31 @@ def test_all_waiting_threads_get_the_error_and_the_next_request_tries_again() ->
     assert cache.get("thing", lambda: "made").result() == "made"
 
 
+def test_a_failure_removes_no_value_that_was_made_in_its_place() -> None:
+    cache: Cache[str, str] = Cache(1)
+    go = threading.Event()
+
+    def fail() -> str:
+        go.wait(30)
+        raise ValueError("no")
+
+    first = cache.get("thing", fail, aside=True)
+    cache.get("other", lambda: "evicts it")
+    cache.get("thing", lambda: "made")
+    go.set()
+    assert isinstance(first.exception(30), ValueError)
+    assert cache.peek("thing") == "made"
+
+
+def test_only_the_value_that_is_meant_is_dropped() -> None:
+    cache: Cache[str, list[int]] = Cache(1)
+    made = cache.get("thing", lambda: [1]).result()
+    cache.drop("thing", [1])
+    assert cache.peek("thing") is made
+    cache.drop("thing", made)
+    assert cache.peek("thing") is None
+
+
 def test_a_capacity_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="one thing at least"):
         Cache(0)

@@ -40,6 +40,20 @@ called (float[n, 64] x) => (float[n, 64] a, float[n, 64] b)
 <domain: "local", opset_import: ["" : OPSET]>
 noise (x) => (y) { y = RandomUniformLike (x) }
 """
+IN_A_FUNCTION_OF_A_FUNCTION = (
+    IN_A_FUNCTION.replace("local.noise", "local.more")
+    + """
+<domain: "local", opset_import: ["" : 18, "local" : 1]>
+more (x) => (y) { y = local.noise (x) }
+"""
+)
+IN_A_BODY_OF_A_FUNCTION = IN_A_FUNCTION.replace(
+    "{ y = RandomUniformLike (x) }",
+    """{
+      yes = Constant <value = bool {1}> ()
+      y = If (yes) <then_branch = t () => (p) { p = RandomUniformLike (x) }, else_branch = e () => (q) { q = Identity (x) }>
+    }""",
+)
 IN_A_BODY = """
 <ir_version: 9, opset_import: ["" : 18]>
 looped (float[4, 64] x, int64 most) => (float[steps, 4, 64] first, float[steps, 4, 64] second)
@@ -75,9 +89,13 @@ def differ(draws: Iterable[np.ndarray]) -> bool:
     return all(correlation(one, other) < 0.3 for one, other in combinations(draws, 2))
 
 
-@pytest.mark.parametrize("text", [PARTS, IN_A_FUNCTION.replace("OPSET", "18")], ids=["nodes", "calls of a function"])
+@pytest.mark.parametrize(
+    "text",
+    [PARTS, IN_A_FUNCTION, IN_A_FUNCTION_OF_A_FUNCTION, IN_A_BODY_OF_A_FUNCTION],
+    ids=["nodes", "calls of a function", "calls of one that calls it", "a body in a function"],
+)
 def test_parts_draw_different_numbers(text: str, tmp_path: Path) -> None:
-    assert differ(drawn(session(text, tmp_path)))
+    assert differ(drawn(session(text.replace("OPSET", "18"), tmp_path)))
 
 
 def test_bodies_draw_different_numbers_in_every_step(tmp_path: Path) -> None:
@@ -104,7 +122,7 @@ def test_a_seed_of_the_model_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_function_that_draws_and_can_not_be_inlined_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="draws random numbers can't be inlined"):
+    with pytest.raises(ModelError, match=r"(?s)draws random numbers can't be inlined.*hint: give .* the same opset"):
         session(IN_A_FUNCTION.replace("OPSET", "17"), tmp_path)
 
 
@@ -121,10 +139,17 @@ def test_seeds_differ_and_none_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(numbers) == list(range(1, 50))
 
 
-@pytest.mark.parametrize("operator", sorted(drawing.BY_INDEX - {"Bernoulli", "Multinomial"}))
+def test_every_seed_is_exact_as_a_float32() -> None:
+    """Else two of them would be one."""
+    assert all(float(np.float32(seed)) == seed for seed in islice(drawing.seeds(OnnxRuntime()), 50))
+
+
+@pytest.mark.parametrize(
+    "operator", ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
+)
 def test_every_operator_that_is_seeded_by_its_index_gets_a_seed(operator: str) -> None:
     """Also in a body; one of another domain and one with a seed keep what they have."""
-    given = "(x)" if operator.endswith("Like") else "<shape = [2]> ()"
+    given = "<shape = [2]> ()" if operator in ("RandomNormal", "RandomUniform") else "(x)"
     graph = ir.from_onnx_text(f"""<ir_version: 9, opset_import: ["" : 18, "mine" : 1]>
       g (float[2] x, bool c) => (float[2] y) {{
         a = {operator} {given}  m = mine.{operator} (x)

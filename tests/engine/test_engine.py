@@ -8,9 +8,11 @@ import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from onnx_subgraph.backends.backend import Declined
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.engine import deadline
 from onnx_subgraph.engine.breaker import ENGINES, FAILURES, Breaker
 from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.expectation import expected
@@ -44,6 +47,14 @@ def test_a_region_is_compiled_once_for_each_signature() -> None:
         assert right(made.run(feed(batch)), batch)
     assert [shape for ((_, shape),) in backend.compiled] == [(1, 4), (2, 4), (3, 4)]
     assert made.fallbacks == 0 and made.failure == ""
+
+
+def test_the_signature_that_was_not_run_for_the_longest_time_is_dropped() -> None:
+    backend = Scripted()
+    made = engine(backend, EngineSettings(signatures=2))
+    for batch in (1, 2, 1, 3, 1):
+        assert right(made.run(feed(batch)), batch)
+    assert [shape[0] for ((_, shape),) in backend.compiled] == [1, 2, 3]
 
 
 def test_a_backend_that_does_not_specialize_compiles_once() -> None:
@@ -184,6 +195,28 @@ def test_a_run_that_hangs_is_given_up() -> None:
         assert right(made.run(feed()))
 
 
+def test_a_backend_that_gives_up_by_itself_says_why() -> None:
+    made = engine(Scripted(answering=fails(TimeoutError("no answer from the device"))), EngineSettings(deadline=30))
+    with pytest.warns(OnnxSubgraphWarning, match="did not run it: TimeoutError: no answer from the device"):
+        assert right(made.run(feed()))
+
+
+def test_few_threads_wait_for_more_calls_and_none_keeps_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "_idle", deque())
+    many = deadline.IDLE + 4
+    together = threading.Barrier(many)
+    with ThreadPoolExecutor(many) as pool:
+        made = list(pool.map(lambda _: deadline.within(30, lambda: (together.wait(), threading.Event())[1]), range(many)))
+    assert len(deadline._idle) <= deadline.IDLE
+    results = [weakref.ref(one) for one in made]
+    made.clear()
+    for _ in range(1000):  # a thread forgets its call after it has answered
+        if not any(result() for result in results):
+            return
+        time.sleep(0.01)
+    raise AssertionError("a thread keeps its last result")
+
+
 class Clock:
     """A clock that the test moves."""
 
@@ -238,6 +271,27 @@ def test_several_engines_that_fail_give_the_backend_up_for_all() -> None:
     assert sum("no engine asks it again" in str(warning.message) for warning in told) == 1
     asked = len(backend.compiled)
     assert all(right(engine.run(feed(9)), 9) for engine in engines) and len(backend.compiled) == asked
+
+
+def test_a_backend_that_works_again_is_asked_by_all() -> None:
+    clock = Clock()
+    breaker = Breaker(300, clock)
+    assert breaker.asks("engine") and breaker.failed("engine", grave="backend") == "no engine asks it again for 300 s"
+    clock.now = 300
+    assert breaker.asks("second") and not breaker.asks("third"), "one of them tries"
+    breaker.worked("second")
+    assert breaker.asks("third")
+
+
+def test_the_wait_for_a_backend_is_an_hour_at_most() -> None:
+    clock = Clock()
+    breaker = Breaker(300, clock)
+    said = []
+    for _ in range(6):
+        assert breaker.asks("engine")
+        said.append(breaker.failed("engine", grave="engine").split()[-2])
+        clock.now += 3600
+    assert said == ["300", "600", "1200", "2400", "3600", "3600"]
 
 
 def test_a_run_that_ends_late_does_not_end_the_wait_of_a_given_up_engine() -> None:
@@ -457,18 +511,41 @@ def test_a_cache_on_disk_serves_the_next_process_and_never_harms_it(spoil: Calla
     assert file.read_bytes() == whole
 
 
-def test_the_key_on_disk_depends_on_weights_version_and_shape(tmp_path: Path) -> None:
-    newer = Saving()
-    newer.version = "2"
+@pytest.mark.parametrize("in_the_way", [False, True], ids=["written again", "not writable"])
+def test_what_a_backend_can_not_restore_is_compiled_again(in_the_way: bool, tmp_path: Path) -> None:
+    class Changed(Saving):
+        def restore(self, content: bytes, subgraph: Any, signature: Any) -> Any:
+            raise KeyError("it has another form now")
+
+    settings = EngineSettings(folder=tmp_path, strict=True)
+    engine(Changed(), settings).run(feed())
+    (file,) = tmp_path.iterdir()
+    if in_the_way:
+        file.unlink()
+        (file / "folder").mkdir(parents=True)
+    backend = Changed()
+    assert right(engine(backend, settings).run(feed())) and len(backend.compiled) == 1
+
+
+def test_a_backend_that_saves_nothing_leaves_the_folder_empty(tmp_path: Path) -> None:
+    assert right(engine(Scripted(), EngineSettings(folder=tmp_path, strict=True)).run(feed()))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_key_on_disk_depends_on_backend_region_weights_version_and_shape(tmp_path: Path) -> None:
+    newer, other = Saving(), Saving()
+    newer.version, other.name = "2", "other"
     settings = EngineSettings(folder=tmp_path)
+    Engine(replace(region(), key="another"), Saving(), OnnxRuntime(), settings).run(feed())
     for backend, text, batch in (
         (Saving(), REGION, 2),
         (Saving(), REGION.replace("4.0}", "5.0}"), 2),
         (newer, REGION, 2),
+        (other, REGION, 2),
         (Saving(), REGION, 3),
     ):
         engine(backend, settings, text).run(feed(batch))
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 6
 
 
 def test_an_unwritable_cache_folder_does_not_change_the_result(tmp_path: Path) -> None:
