@@ -120,10 +120,26 @@ def test_a_partition_that_is_not_as_expected_is_not_written(run: Run, layers: Pa
     assert run("partition", layers, *DENIED, "--dry-run", "--expect", file).code == 1
 
 
+def test_more_nodes_than_expected_have_the_operators_in_no_region_as_reasons(run: Run, layers: Path, tmp_path: Path) -> None:
+    """The most frequent first, wherever it is in the model."""
+    model = onnx.load(layers)
+    model.graph.node[1].op_type, model.graph.node[1].input[:] = "Softmax", ["a"]
+    model.graph.node[3].op_type = "Relu"
+    onnx.save(model, layers)
+    (tmp_path / "expected.yaml").write_text("models: {layers.onnx: {nodes: at most 1}}", encoding="utf-8")
+    given = ("--backend", "onnxruntime", "--gain", "inf", "--min-nodes", 1, "--max-crossing", 9, "--dry-run")
+    done = run("partition", layers, *given, "--deny", "Softmax", "--deny", "Relu", "--expect", tmp_path / "expected.yaml")
+    reasons = done.out.partition("nodes: expected at most 1, found ")[2].splitlines()[1:3]
+    assert [reason.split()[:2] for reason in reasons] == [["3", "Relu"], ["1", "Softmax"]], done.out
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("models: {layers.onnx: {fusions: {gelu: 1}}}", "a partition has no `fusions`"),
+        ("models: {layers.onnx: {near-misses: {}}}", "a partition has no `near-misses`"),
+        ("models: {layers.onnx: {size: at most 1 KB}}", "a partition has no `size`"),
+        ("models: {layers.onnx: {providers: [CPUExecutionProvider]}}", "a partition has no `providers`"),
         ("models: {layers.onnx: {engine: 1}}", "`engine` is not a key"),
         ("models: {other.onnx: {engines: 1}}", "there is no section for the model"),
     ],

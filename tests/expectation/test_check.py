@@ -66,7 +66,10 @@ def checks(section: str, result: FuseResult = RESULT, *, folder: Path, told: boo
         ("fusions: {layer-normalization: {attributes: {epsilon: [1e-5, 1e-12]}}}", True),
         ("fusions: {layer-normalization: {attributes: {epsilon: 1e-5}}}", False),
         ("fusions: {layer-normalization: {attributes: {axis: 0}}}", False),
+        ("fusions: {layer-normalization: {attributes: {axis: none}}}", True),
         ("near-misses: {}", True),
+        ("engines: 0", True),
+        ("engines: 1", False),
         ("nodes: at most 40", True),
         ("nodes: at most 39", False),
         ("size: at most 1.3 MB", True),
@@ -104,6 +107,8 @@ def test_a_near_miss_inside_another_fusion_explains_nothing(tmp_path: Path) -> N
     result = replace(RESULT, near_misses=(replace(MISS, node="/0/Erf"),))
     (missed,) = checks("fusions: {layer-normalization: 6}", result, folder=tmp_path, told=False)
     assert missed.reasons == ("nothing that is left in the model is like layer-normalization",)
+    (missed,) = checks("fusions: {layer-normalization: 6}", result, folder=tmp_path)
+    assert missed.reasons[0].startswith("nearly: node /0/Erf"), "unless it is one to tell of"
 
 
 def test_a_match_that_could_not_be_replaced_is_a_reason(tmp_path: Path) -> None:
@@ -137,11 +142,38 @@ def test_more_than_expected_says_where(tmp_path: Path) -> None:
     assert missed.reasons == ("fused at: /0/LN, /1/LN, /2/LN, and 2 more",)
 
 
+def test_a_match_that_became_a_constant_is_called_by_a_node_that_it_replaced(tmp_path: Path) -> None:
+    folded = (Rewrite("mish", "", "", ("", "/a"), 0), Rewrite("mish", "", "", ("",), 0))
+    (missed,) = checks("fusions: {mish: 0}", replace(RESULT, rewrites=folded), folder=tmp_path)
+    assert missed.reasons == ("fused at: /a, (a node without a name)",)
+
+
+def test_the_size_of_a_model_in_which_nothing_fused_is_not_as_expected(tmp_path: Path) -> None:
+    (missed,) = checks("size: at most 9 MB", replace(RESULT, size=None), folder=tmp_path)
+    assert not missed.met and missed.found == "no size: nothing was fused"
+
+
+def test_a_provider_that_the_run_did_not_have_is_named_with_the_option(tmp_path: Path) -> None:
+    (missed,) = checks("providers: [CUDAExecutionProvider]", folder=tmp_path)
+    assert missed.reasons == ("the run verified on CPUExecutionProvider; add --provider CUDAExecutionProvider",)
+
+
+def test_an_output_that_can_not_be_compared_is_worse_than_any_error(tmp_path: Path) -> None:
+    runs = (replace(RUN, error=0.0, problem="another shape"), RUN)
+    (missed,) = checks("tolerance: 1", replace(RESULT, verdict=Verdict("different", runs=runs)), folder=tmp_path)
+    assert not missed.met and missed.found == "logits: another shape"
+
+
 def test_another_attribute_is_named_with_its_node(tmp_path: Path) -> None:
     other = replace(RESULT.rewrites[3], attributes=(("epsilon", 0.0010000000474974513),))
     result = replace(RESULT, rewrites=(*RESULT.rewrites[:3], other, *RESULT.rewrites[4:]))
     (missed,) = checks("fusions: {layer-normalization: {attributes: {epsilon: 1e-12}}}", result, folder=tmp_path)
     assert str(missed) == "epsilon of layer-normalization: expected 1e-12, found 0.001 at /3/LN"
+    sites = tuple(replace(other, node=f"/{x}", attributes=(("epsilon", x),)) for x in (0.5, 0.25, 0.75, 0.125, 0.5))
+    (missed,) = checks(
+        "fusions: {layer-normalization: {attributes: {epsilon: 1}}}", replace(result, rewrites=sites), folder=tmp_path
+    )
+    assert missed.found == "0.125, 0.25, 0.5, 0.75 at /0.5, /0.25, /0.75, and 2 more"
 
 
 def test_many_misses_of_a_kind_are_counted(tmp_path: Path) -> None:
@@ -149,6 +181,13 @@ def test_many_misses_of_a_kind_are_counted(tmp_path: Path) -> None:
     (missed,) = checks("fusions: {layer-normalization: 29}", replace(RESULT, near_misses=near), folder=tmp_path)
     assert len(missed.reasons) == 4
     assert missed.reasons[-1] == "and 21 more: `onnx-subgraph explain build/bert.onnx layer-normalization`"
+
+
+def test_the_near_misses_that_matched_most_come_first(tmp_path: Path) -> None:
+    near = tuple(replace(MISS, node=node, matched=matched) for node, matched in (("/a", 2), ("/b", 3), ("/c", 5), ("/b", 7)))
+    (missed,) = checks("near-misses: {layer-normalization: at most 1}", replace(RESULT, near_misses=near), folder=tmp_path)[:1]
+    assert missed.found == "3"
+    assert [(reason.split()[2], reason.split()[-3]) for reason in missed.reasons] == [("/b:", "(7"), ("/c:", "(5"), ("/a:", "(2")]
 
 
 def test_near_misses_are_bounded_for_named_patterns_and_for_the_others(tmp_path: Path) -> None:
@@ -218,6 +257,21 @@ def test_the_written_file_is_readable(tmp_path: Path) -> None:
         "      - CPUExecutionProvider\n"
         "    tolerance: 1.0e-05\n"
     )
+
+
+def test_what_is_not_known_is_not_written() -> None:
+    """Attributes and bounds that are infinite, and what no verification showed."""
+    infinite = replace(RESULT.rewrites[0], attributes=(("epsilon", float("inf")),))
+    result = replace(RESULT, rewrites=(infinite,), verdict=Verdict("equivalent", runs=(replace(RUN, bound=float("inf")),)))
+    text = expectation_text([(result, ())])
+    assert "layer-normalization: 1\n" in text and "providers:" in text and "tolerance" not in text
+    text = expectation_text([(replace(RESULT, verdict=Verdict("not-run", reason="it was not asked for")), ())])
+    assert "gelu: 1\n" in text and "providers" not in text and "tolerance" not in text
+
+
+@pytest.mark.parametrize(("size", "written"), [(7, "7 B"), (99, "99 B"), (123, "130 B"), (1000, "1 KB"), (999_999, "1000 KB")])
+def test_the_expected_size_has_two_digits_and_is_no_smaller(size: int, written: str) -> None:
+    assert f"size: at most {written}\n" in expectation_text([(replace(RESULT, size=size), ())])
 
 
 def test_models_with_equal_names_are_told_apart_by_their_folders() -> None:
