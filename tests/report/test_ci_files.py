@@ -20,7 +20,7 @@ from onnx_subgraph.report.entry import Entry
 from onnx_subgraph.report.junit import document
 from onnx_subgraph.report.summary import markdown
 from onnx_subgraph.result import FuseResult
-from onnx_subgraph.rewriting.rewrite import Rewrite
+from onnx_subgraph.rewriting.rewrite import Bug, Rewrite, Skip
 from onnx_subgraph.verification.blame import Undone
 from onnx_subgraph.verification.verdict import Run, Verdict
 
@@ -50,6 +50,9 @@ DIFFERENT = Entry(RESULT.model, 1, replace(RESULT, output=None, verdict=Verdict(
 NOT_RUN = Entry(RESULT.model, 2, replace(RESULT, output=None, verdict=Verdict("not-run", reason="no feeds")))
 UNASKED = Entry(RESULT.model, 0, replace(RESULT, verdict=Verdict("not-run", reason="verification was not asked for")))
 FAILED = Entry(Path("build/swin.onnx"), 2, error="build/swin.onnx: is empty\nhint: export or download the model again")
+UNDONE = Undone(replace(RESULT.rewrites[0], root="/0/Gelu"), "site", "CPUExecutionProvider", "y", 0.5, 1e-6)
+TAKEN_BACK = Entry(RESULT.model, 0, replace(RESULT, undone=(UNDONE,)))
+BUG = Entry(RESULT.model, 0, replace(RESULT, skipped=(Skip("mish", "/1/Mul", "a bug", bug=Bug("KeyError: 'x' at a.py:7", "")),)))
 ALL = [GOOD, MISSES, DIFFERENT, NOT_RUN, UNASKED, FAILED]
 LOST = Section("lost.onnx", SPAN)
 
@@ -121,13 +124,24 @@ def test_a_failed_verification_names_the_runs() -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_undone_fusion_fails_only_in_a_strict_run(strict: bool) -> None:
     """Otherwise a file without it was written; an annotation warns of it."""
-    undone = Undone(replace(RESULT.rewrites[0], root="/0/Gelu"), "site", "CPUExecutionProvider", "y", 0.5, 1e-6)
-    entry = Entry(RESULT.model, int(strict), replace(RESULT, undone=(undone,)), strict=strict)
+    entry = replace(TAKEN_BACK, code=int(strict), strict=strict)
     failures = valid(document([entry])).findall(".//testcase[failure]")
     assert [case.get("name") for case in failures] == (["fusion: gelu at /0/Gelu"] if strict else [])
     ((level, properties, message),) = (parsed(line) for line in commands([entry]))
     assert (level, properties["file"]) == ("error" if strict else "warning", "build/bert.onnx")
     assert message.startswith("gelu at /0/Gelu is undone: ")
+
+
+def test_a_junit_error_has_its_first_line_as_the_message_and_all_as_the_text() -> None:
+    for entry, message, text in ((FAILED, FAILED.error.partition("\n")[0], FAILED.error), (NOT_RUN, "no feeds", "no feeds")):
+        error = valid(document([entry])).find(".//error")
+        assert error is not None and (error.get("message"), error.text) == (message, text)
+
+
+def test_what_no_provider_ran_is_called_by_the_output_alone() -> None:
+    verdict = Verdict("different", runs=(replace(RUN, provider="", problem="another shape"),))
+    (case,) = valid(document([replace(DIFFERENT, result=replace(RESULT, verdict=verdict))])).findall(".//testcase")
+    assert case.get("name") == "verification of logits"
 
 
 ANY = st.text(st.characters(codec="utf-8"), min_size=1)
@@ -137,7 +151,9 @@ ANY = st.text(st.characters(codec="utf-8"), min_size=1)
 def test_any_name_gives_valid_xml(name: str) -> None:
     """Law: control characters in a model's names give valid XML."""
     check = replace(MISSED, what=name, found=name, reasons=(name,))
-    valid(document([replace(MISSES, checks=(check,)), replace(FAILED, error=name + "x")]))
+    failed = replace(FAILED, model=Path("m" + name.replace("\0", "")), error=name + "x")
+    unasked = replace(UNASKED, result=replace(RESULT, verdict=Verdict("not-run", reason=name)))
+    valid(document([replace(MISSES, checks=(check,)), failed, unasked], [replace(LOST, model=name)]))
 
 
 # Markdown
@@ -155,7 +171,48 @@ def test_the_summary_begins_with_failures() -> None:
     assert text.endswith("\n\n")  # appended text begins a new paragraph
 
 
+def told(entry: Entry) -> list[str]:
+    return markdown([entry]).splitlines()
+
+
+def test_a_model_that_passed_is_marked_where_a_fusion_was_undone_or_a_bug_was_met() -> None:
+    for entry, block in (
+        (TAKEN_BACK, "gelu at /0/Gelu is undone: its result y is 0.5 from the truth; 1e-06 is allowed"),
+        (BUG, "bug in onnx-subgraph: mish at /1/Mul: KeyError: 'x' at a.py:7. What it matched there is as it was"),
+    ):
+        lines = told(entry)
+        assert lines[0].endswith("1 of 1 model passed") and lines[4].startswith("| ⚠️ |")
+        assert lines[6] == f"#### <code>build/bert.onnx</code>: {entry.outcome}"
+        assert lines[9].startswith(block) and (lines[8], lines[10]) == ("```text", "```")
+    assert lines[9].endswith("please report it with what --json has under `bugs`")
+    assert not any("####" in line for line in told(GOOD))
+
+
+def test_the_summary_says_why_a_model_is_no_success() -> None:
+    assert "no feeds" in told(NOT_RUN)
+    assert any(line.startswith("logits differs by 1 of 1e-06 allowed") for line in told(DIFFERENT))
+    assert told(FAILED)[0].endswith("0 of 1 model passed") and told(MISSES)[0].endswith("0 of 1 model passed")
+
+
+def test_the_details_have_all_fusions_and_the_first_near_misses() -> None:
+    body = Rewrite("mish", "Mish", "/1/Mish", ("/1/Tanh",), 1, frozenset({"finite", "bounded"}), body=True)
+    near = tuple(replace(RESULT.near_misses[0], pattern=f"p_{i}", node="/*/_`") for i in range(7))
+    result = replace(RESULT, rewrites=(*RESULT.rewrites, RESULT.rewrites[0], body), near_misses=near)
+    lines = told(replace(GOOD, result=result))
+    assert "<details><summary><code>build/bert.onnx</code>: 3 fusions, 7 kinds of near miss</summary>" in lines
+    assert "| <code>gelu</code> | <code>com.microsoft.Gelu</code> | 2 | 4 → 2 |" in lines
+    assert "| <code>mish</code> | <code>Mish</code> (function) assuming bounded, finite | 1 | 1 → 1 |" in lines
+    assert sum(line.endswith("<code>/&#42;/&#95;&#96;</code> |") for line in lines) == 5
+
+
+def test_a_block_ends_where_its_text_ends() -> None:
+    text = "\n".join(told(replace(FAILED, error="```\n````\n# title")))
+    assert "\n`````text\n```\n````\n# title\n`````" in text
+
+
 @given(ANY)
+@example("two\nlines")
+@example("```")
 def test_no_name_breaks_the_table(name: str) -> None:
     """Law: names with bars, backticks, tags or line breaks stay in their cells, and messages in their blocks."""
     entry = replace(MISSES, model=Path("m" + name.replace("\0", "")), checks=(replace(MISSED, found=name),))
@@ -198,6 +255,12 @@ def test_there_is_an_annotation_for_each_failure() -> None:
     }  # fmt: skip
     assert message == f"gelu: expected 12, found 11\n{WHY}"
     assert list(commands([GOOD, UNASKED])) == []
+
+
+def test_a_bug_is_annotated_and_is_no_error() -> None:
+    ((level, properties, message),) = (parsed(line) for line in commands([BUG]))
+    assert (level, properties["title"]) == ("warning", "build/bert.onnx: bug in onnx-subgraph")
+    assert message.startswith("mish at /1/Mul: KeyError: 'x' at a.py:7.")
 
 
 def test_a_file_is_named_from_the_root_of_the_repository(tmp_path: Path) -> None:
