@@ -112,6 +112,31 @@ def test_the_hook_can_be_installed_and_removed_at_run_time(first: str) -> None:
     )
 
 
+def test_a_hook_that_is_removed_before_onnxruntime_is_imported_does_nothing() -> None:
+    code = "from onnx_subgraph.session import hook\nhook.install()\nhook.uninstall()\nimport onnxruntime\n"
+    done = python("-c", f"{code}print(onnxruntime.InferenceSession.__module__, hook.is_installed())")
+    assert done.stdout == "onnxruntime.capi.onnxruntime_inference_collection False\n", done.stderr
+
+
+def test_the_hook_applies_where_our_own_class_is_imported_first() -> None:
+    """Then onnxruntime is imported while our class does not exist yet."""
+    code = "from onnx_subgraph.session import hook\nhook.install()\nfrom onnx_subgraph import InferenceSession\n"
+    done = python("-c", f"{code}import onnxruntime\nprint(onnxruntime.InferenceSession is InferenceSession, hook.is_installed())")
+    assert done.stdout == "True True\n", done.stderr
+
+
+def test_a_program_finds_no_onnxruntime_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert hook._Watch().find_spec("onnxruntime", None) is None
+
+
+@pytest.mark.parametrize("variable", ["SESSION", "BACKEND", "STATIC", None])
+def test_each_of_three_variables_asks_for_the_hook_at_the_start(variable: str | None) -> None:
+    code = f"{hook.STARTUP}print(sys.modules.get({hook.__name__!r}) and sys.modules[{hook.__name__!r}].is_installed())"
+    done = python("-c", code, **({} if variable is None else {f"ONNX_SUBGRAPH_{variable}": "1"}))
+    assert done.stdout == f"{None if variable is None else True}\n", done.stderr
+
+
 def test_verification_is_not_hooked(gelu: Path, tmp_path: Path) -> None:
     """A program under the hook may call `fuse`: the reference has to be the original model."""
     code = (
@@ -149,6 +174,13 @@ def test_where_the_hook_can_not_be_installed_the_message_says_what_to_do(tmp_pat
     monkeypatch.setattr(hook, "startup_file", lambda: tmp_path / "missing" / hook.STARTUP_FILE)
     with pytest.raises(UsageError, match="onnx-subgraph run"):
         hook.install_startup()
+
+
+def test_where_the_hook_can_not_be_removed_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / hook.STARTUP_FILE).mkdir()
+    monkeypatch.setattr(hook, "startup_file", lambda: tmp_path / hook.STARTUP_FILE)
+    with pytest.raises(UsageError, match=r"(?s)can't be removed: .*hint: remove it as its owner"):
+        hook.uninstall_startup()
 
 
 def test_the_command_prints_where_the_hook_would_be_installed() -> None:
