@@ -166,9 +166,7 @@ class _Work(threading.Thread, Generic[T]):
         """The result of the call. Raises what it raised, or TimeIsUp if it was interrupted or is not done."""
         if self._result:
             return self._result[0]
-        if self.error is None or isinstance(self.error, TimeIsUp):
-            raise TimeIsUp
-        raise self.error
+        raise self.error or TimeIsUp
 
 
 def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:

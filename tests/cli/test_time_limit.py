@@ -12,13 +12,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from onnx_subgraph import pipeline, temporary
+from onnx_subgraph import deadline, pipeline, temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.deadline import TimeIsUp, abandoned, check, remaining, within
 from onnx_subgraph.errors import TimeLimitError
@@ -251,7 +251,9 @@ def test_work_has_the_context_of_its_caller_and_a_deep_stack() -> None:
     def deep(left: int) -> str:
         return deep(left - 1) if left else context.get()
 
+    size = threading.stack_size()
     assert within(60, lambda tell: deep(500), lambda stage: None) == "here"
+    assert threading.stack_size() == size, "for other threads"
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
@@ -293,6 +295,22 @@ def test_time_that_is_over_is_reported_at_once() -> None:
 
     with pytest.raises(TimeLimitError):
         within(60, work, lambda stage: None)
+
+
+def test_work_whose_thread_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline._Work, "run", lambda work: None)
+    with pytest.raises(RuntimeError, match="is gone"):
+        within(20, lambda tell: None, lambda stage: None)
+
+
+def test_after_the_limit_no_time_is_left_and_work_ends_at_the_next_check() -> None:
+    def late() -> float:
+        deadline._ENDS.set(time.monotonic() - 1)
+        with pytest.raises(TimeIsUp):
+            check()
+        return remaining()
+
+    assert copy_context().run(late) == 0
 
 
 def test_the_time_limit_of_proofs_keeps_those_that_were_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -163,6 +164,17 @@ def test_nodes_that_no_line_matched_are_named(library: Library) -> None:
     site = replace(gelu(0), lines=(MatchedLine("y = 0.5 * x * (1 + Erf(x / sqrt(2)))", (0, 1, 3)),))
     text = Page(html.page(entry(site), library)).text
     assert "no line: these compute shapes Add" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("content", [None, "id: gelu\npattern: ["], ids=["gone", "damaged"])
+def test_a_pattern_whose_file_changed_since_is_shown_without_a_formula(
+    content: str | None, library: Library, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "gelu.yaml").write_text(content)
+    patterns = tuple(replace(one, file=str(tmp_path / "gelu.yaml")) if one.id == "gelu" else one for one in library.patterns)
+    text = Page(html.page(entry(gelu(0)), replace(library, patterns=patterns))).text
+    assert "/layer.0/Gelu" in text and "exact_gelu" not in text
 
 
 def test_operators_are_counted_before_and_after_fusing(library: Library, bert: Entry) -> None:
