@@ -42,16 +42,20 @@ def register_engines(
     """The model of `path` with a custom operator for each engine, for `onnxruntime.InferenceSession(model, options)`.
 
     options: the session's; the operators are added to it, and live as long as the process. The other arguments are as for
-    `EngineSession`.
-    Raises UsageError if onnxruntime-extensions or a backend is missing or an engine has an unsupported type, ModelError for a bad
-    model.
+    `EngineSession`. onnxruntime-extensions ends the process at an exception, such as for inputs that onnxruntime refuses.
+    Raises UsageError if onnxruntime-extensions or a backend is missing, an engine has an unsupported type or the settings are
+    strict, ModelError for a bad model.
     """
     extensions = _extensions()
-    path = Path(path)
+    if settings is not None and settings.strict:
+        message = "strict settings raise an exception if a backend fails, and in a custom operator that would end the process"
+        raise UsageError(message, hint="run the model with an EngineSession")
+    path = Path(path).absolute()
     model = load(path)
     placed = placed_engines(model)
     for one in placed:
         _check_types(one)
+        one.subgraph.hold()
     for one, engine in zip(placed, engines_of(placed, backends, plain, settings), strict=True):
         _register(extensions, _renamed(one), one, engine)
     for one in placed:
