@@ -166,6 +166,15 @@ def test_nodes_that_no_line_matched_are_named(library: Library) -> None:
     assert "no line: these compute shapes Add" in " ".join(text.split())
 
 
+def test_the_operators_that_changed_most_come_first() -> None:
+    before, after = (
+        {"Add": 90, "Mul": 40, "Sub": 30, "Div": 30, "Erf": 2},
+        {"Add": 90, "Mul": 39, "Sub": 30, "Div": 30, "Gelu": 3},
+    )
+    assert [row.name for row in html.histogram(before, after)] == ["Gelu", "Erf", "Mul", "Add", "Div", "Sub"]
+    assert html.histogram({}, {}) == () and [row.bars for row in html.histogram({"Add": 4}, {"Add": 1})] == [(1000, 250)]
+
+
 @pytest.mark.parametrize("content", [None, "id: gelu\npattern: ["], ids=["gone", "damaged"])
 def test_a_pattern_whose_file_changed_since_is_shown_without_a_formula(
     content: str | None, library: Library, tmp_path: Path
@@ -269,6 +278,13 @@ def test_an_undone_fusion_is_drawn_with_the_reason(library: Library) -> None:
     assert "gelu /layer.7/Mul Its result y is 0.5 from the truth; 1e-06 is allowed, and 1e-07 was the error before" in text
     assert source.count('class="graph"') == 4, "before and after, of what was kept and, once, of what was not"
     assert "/layer.8/Mul" in text
+
+
+def test_of_undone_fusions_that_all_look_otherwise_only_the_first_are_drawn(library: Library) -> None:
+    sites = [replace(place_of(n), before=chain(*["Add"] * n)) for n in range(1, html.MOST_DRAWN + 4)]
+    source = html.page(entry(undone=tuple(Undone(site, "site", "EP", "y", 0.5, 1e-6) for site in sites)), library)
+    assert source.count('class="graph"') == 2 * html.MOST_DRAWN
+    assert all(site.root in Page(source).text for site in sites)
 
 
 def test_the_page_shows_each_fusion_checked_alone(library: Library) -> None:
