@@ -13,7 +13,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from onnx_subgraph.backends.names import is_file_name, names_in
-from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session.digest import Memory, digest_of, sources, versions
@@ -71,7 +70,7 @@ def _files(paths: Iterable[Path], memory: Memory) -> Iterator[str]:
     for path in paths:
         try:
             yield from (path.name, memory.file(path))
-        except (OSError, OnnxSubgraphError):  # the code that uses it reports the error
+        except OSError:  # the code that uses it reports the error
             yield from (path.name, "")
 
 

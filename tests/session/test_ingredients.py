@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from onnx_subgraph import SessionSettings
+from onnx_subgraph.kernels import build
 from onnx_subgraph.session import digest, ingredients
 from onnx_subgraph.session.digest import Memory
 
@@ -34,12 +35,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a pattern, a backend in YAML, a library, and an installed package with a backend and a selector."""
     (tmp_path / "patterns").mkdir()
     (tmp_path / "patterns" / "twice.yaml").write_text(PATTERN)
+    (tmp_path / "patterns" / "own.so").write_bytes(b"machine code")
     (tmp_path / "camera.yaml").write_text(CAPABILITY)
     (tmp_path / "library.so").write_bytes(b"machine code")
     package = tmp_path / "site" / "plugged"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "backend.py").write_text("class Plugged: ...\n")
+    (tmp_path / "site" / "solo.py").write_text("class Solo: ...\n")
     install(tmp_path, version="1", selector="plugged.backend:Plugged")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.delenv("ONNX_SUBGRAPH_ISA", raising=False)
@@ -50,7 +53,8 @@ def install(world: Path, *, version: str, selector: str) -> None:
     information = world / "site" / "plugged-1.dist-info"
     information.mkdir(exist_ok=True)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: plugged\nVersion: {version}\n")
-    points = f"[onnx_subgraph.backends]\nplugged = plugged.backend:Plugged\n[onnx_subgraph.selectors]\nmine = {selector}\n"
+    backends = "plugged = plugged.backend:Plugged\nsolo = solo:Solo\n"
+    points = f"[onnx_subgraph.backends]\n{backends}[onnx_subgraph.selectors]\nmine = {selector}\n"
     (information / "entry_points.txt").write_text(points)
 
 
@@ -79,6 +83,8 @@ DECIDES: dict[str, Callable[[Path], object]] = {
     "a backend in YAML": edited("camera.yaml", "Relu", "Tanh"),
     "what that backend runs on": edited("camera.yaml", "runs: onnxruntime", "runs: plugged"),
     "a library, by as many bytes": edited("library.so", "machine", "another"),
+    "a library in a pack, by as many bytes": edited("patterns/own.so", "machine", "another"),
+    "the code of a module": edited("site/solo.py", "...", "name = 'solo'"),
     "the code of a package": edited("site/plugged/backend.py", "...", "name = 'plugged'"),
     "a new file of a package": lambda world: (world / "site" / "plugged" / "kernels.yaml").write_text("x: 1"),
     "the version of a package": lambda world: install(world, version="2", selector="plugged.backend:Plugged"),
@@ -107,6 +113,38 @@ def test_nothing_else_changes_the_key(edit: Callable[[Path], object], world: Pat
     assert key(world) == before
 
 
+def test_each_file_of_several_backends_is_part_of_the_key(world: Path) -> None:
+    several = {"backend": f"plugged; {world / 'camera.yaml'}"}
+    before = key(world, **several)
+    DECIDES["a backend in YAML"](world)
+    assert key(world, **several) != before
+
+
+def test_of_a_package_of_very_many_files_only_the_version_counts(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingredients, "MOST_FILES", 1)
+    before = key(world)
+    DECIDES["the code of a package"](world)
+    assert key(world) == before
+    DECIDES["the version of a package"](world)
+    assert key(world) != before
+
+
+def test_a_file_that_is_not_there_has_a_key_too(world: Path) -> None:
+    """The code that uses it reports the error."""
+    missing = world / "missing.so"
+    before = key(world, libraries=missing)
+    missing.write_bytes(b"machine code")
+    assert key(world, libraries=missing) != before
+
+
+def test_the_sources_of_our_kernels_are_part_of_the_key_for_them(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "source_folder", lambda: world)
+    (world / "rows.c").write_text("int one;")
+    before = key(world), key(world, target="native")
+    (world / "rows.c").write_text("int two;")
+    assert (key(world) == before[0], key(world, target="native") == before[1]) == (True, False)
+
+
 def test_the_processor_is_part_of_the_key_of_measured_choices(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ways: dict[str, dict[str, object]] = {"plain": {}, "measured": {"measure": True}, "native": {"target": "native"}}
     before = {name: key(world, **more) for name, more in ways.items()}
@@ -114,9 +152,12 @@ def test_the_processor_is_part_of_the_key_of_measured_choices(world: Path, monke
     assert [key(world, **more) != before[name] for name, more in ways.items()] == [False, True, True]
 
 
-def test_the_instruction_set_is_part_of_the_key_for_our_kernels(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", ["ISA", "KERNELS"])
+def test_the_choice_of_our_kernels_is_part_of_the_key_for_them(
+    variable: str, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = key(world), key(world, target="native")
-    monkeypatch.setenv("ONNX_SUBGRAPH_ISA", "avx2")
+    monkeypatch.setenv(f"ONNX_SUBGRAPH_{variable}", "avx2")
     assert (key(world) == before[0], key(world, target="native") == before[1]) == (True, False)
 
 
