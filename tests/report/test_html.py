@@ -23,7 +23,7 @@ from onnx_subgraph.report import html, looks
 from onnx_subgraph.report.entry import Entry
 from onnx_subgraph.rewriting.excerpt import Excerpt
 from onnx_subgraph.rewriting.lines import MatchedLine
-from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
+from onnx_subgraph.rewriting.rewrite import Bug, Place, Rewrite, Skip
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.blame import Undone
 from onnx_subgraph.verification.own import OwnFusion, OwnSite, OwnWork
@@ -250,6 +250,7 @@ def test_a_match_that_became_a_constant_is_listed(library: Library) -> None:
             "Different After 1 fusion",
         ),
         (Verdict("different", "kernel", (Run("", False, {}, None, "y", 0, 0, (), "another shape"),)), "another shape"),
+        (Verdict("different", "kernel", (Run("", False, {}, None, "y", 0, 0, (), "lost"),)), "The models could not be compared."),
         (
             Verdict("not-run", reason="verification was not asked for"),
             "Not verified 1 fusion; nothing was compared: verification",
@@ -351,6 +352,16 @@ def test_a_model_that_was_not_run_is_not_said_to_have_outputs_within_bounds(libr
     verdict = Verdict("equivalent", reason="each fusion is right by itself; the model was not run")
     text = Page(html.page(entry(gelu(0), gelu(1), verdict=verdict), library)).text
     assert "Each of 2 fusions is right by itself; the model was not run." in text and "within its bound" not in text
+
+
+def test_a_bug_is_told_first_and_not_among_what_was_not_fused(library: Library) -> None:
+    skip = Skip("mish", "/1/Mul", "a bug", bug=Bug("KeyError: 'x'", ""))
+    text = Page(html.page(entry(gelu(0), skipped=(skip,)), library)).text
+    assert "mish at /1/Mul: KeyError: 'x'." in text and text.count("/1/Mul") == 1
+
+
+def test_the_size_of_a_file_that_was_not_written_is_shown(library: Library) -> None:
+    assert "File – → 1.5 MB" in " ".join(Page(html.page(entry(gelu(0), size=1_500_000), library)).text.split())
 
 
 def test_the_page_of_a_model_in_which_nothing_fused(library: Library) -> None:
