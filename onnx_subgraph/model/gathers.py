@@ -1,7 +1,7 @@
-"""Nodes that only add axes of size 1 to a value, or to a part of it: gathers of all elements, and Reshapes.
+"""Gathers in simpler form: those of all elements, which only add axes of size 1 to a value or a part of it, and those of rows.
 
 torch vectorizes the function of a mask: it gathers `mask[batch, key]` for every batch and key, with indices that Range makes. The
-result is the mask with further axes.
+result is the mask with further axes. Some Reshapes do no more. Rows of a table (`cos[positions]`) are a GatherND for torch.export.
 """
 
 from __future__ import annotations
@@ -12,11 +12,27 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants, small
+from onnx_subgraph.model.axis_orders import named_axes
 from onnx_subgraph.model.counting import Count, Stride, count, count_of
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import dims, same_dim
 from onnx_subgraph.model.surgery import unsqueeze
 from onnx_subgraph.operators.elementwise import REGROUPING
+
+
+def as_gather(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The Gather that gives the result of a GatherND of rows, whose indices got an axis for it; [] for other nodes."""
+    table, places = (*node.inputs, None, None)[:2]
+    if node.op_type != "GatherND" or node.domain or node.attributes.get_int("batch_dims", 0) or table is None or places is None:
+        return []
+    maker = places.producer()
+    if maker is None or maker.op_type != "Unsqueeze" or maker.domain or maker.inputs[0] is None or places.shape is None:
+        return []
+    rank = len(places.shape)
+    if named_axes(constants, maker, rank) != {rank - 1}:
+        return []
+    name = node.name or node.outputs[0].name
+    return [ir.Node("", "Gather", [table, maker.inputs[0]], [ir.AttrInt64("axis", 0)], name=name)]
 
 
 class Unsqueezed(NamedTuple):

@@ -49,6 +49,29 @@ def test_a_gather_of_all_elements_is_an_unsqueeze(body: str, sizes: tuple[int, i
     assert np.array_equal(run(written, feeds(model, sizes))[0], run(model, feeds(model, sizes))[0])
 
 
+ROWS = "places = Unsqueeze(i, at) g = GatherND{batch}(x, places) y = Neg(g)"
+
+
+def rows(at: str, batch: str = "", x: str = "float[7, T] x", opset: int = 17) -> onnx.ModelProto:
+    text = ROWS.format(batch=batch)
+    return parsed(text, f"{x}, int64[A, 3] i", "float[A, 3, *] y".replace(", *", ", T"), f"int64[1] at = {{{at}}}")
+
+
+@pytest.mark.parametrize("at", ["-1", "2"])
+def test_a_gather_of_rows_needs_no_axis_of_indices(at: str) -> None:
+    model = rows(at)
+    found, written = simplified(model)
+    assert found.simpler and operators(written) == {"Gather": 1, "Neg": 1}
+    given = {"x": np.arange(14, dtype=np.float32).reshape(7, 2), "i": np.array([[0, 6, -1], [3, -7, 2]])}
+    assert np.array_equal(run(written, given)[0], run(model, given)[0])
+
+
+@pytest.mark.parametrize(("at", "batch"), [("1", ""), ("-1", "<batch_dims = 1>")])
+def test_other_gathers_of_rows_stay(at: str, batch: str) -> None:
+    _, written = simplified(rows(at, batch, "float[A, 3, T] x"))
+    assert operators(written)["GatherND"] == 1
+
+
 @pytest.mark.parametrize("body", [PAIRS, FLAT], ids=["pairs", "flat"])
 @pytest.mark.parametrize("inputs", ["float[N, 5] x", "float[3, T] x", "float[3, 5] x"])
 def test_indices_along_a_fixed_size_are_constants(body: str, inputs: str) -> None:
