@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.operators.elementwise import REARRANGING
 

@@ -1,7 +1,7 @@
 """Gathers in simpler form: those of all elements, which only add axes of size 1 to a value or a part of it, and those of rows.
 
 torch vectorizes the function of a mask: it gathers `mask[batch, key]` for every batch and key, with indices that Range makes. The
-result is the mask with further axes. Some Reshapes do no more. Rows of a table (`cos[positions]`) are a GatherND for torch.export.
+result is the mask with further axes. Some Reshapes do no more. torch.export gathers rows, `cos[positions]`, by GatherND.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from onnx_subgraph.operators.elementwise import REGROUPING
 
 def as_gather(constants: Constants, node: ir.Node) -> list[ir.Node]:
     """The Gather that gives the result of a GatherND of rows, whose indices got an axis for it; [] for other nodes."""
-    table, places = (*node.inputs, None, None)[:2]
-    if node.op_type != "GatherND" or node.domain or node.attributes.get_int("batch_dims", 0) or table is None or places is None:
+    if node.op_type != "GatherND" or node.domain or None in node.inputs or node.attributes.get_int("batch_dims", 0) != 0:
         return []
-    maker = places.producer()
-    if maker is None or maker.op_type != "Unsqueeze" or maker.domain or maker.inputs[0] is None or places.shape is None:
+    table, places = node.inputs
+    maker = None if places is None else places.producer()
+    if places is None or places.shape is None or maker is None or maker.op_type != "Unsqueeze" or maker.domain:
         return []
     rank = len(places.shape)
     if named_axes(constants, maker, rank) != {rank - 1}:
