@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import onnx_ir as ir
 
@@ -12,6 +12,9 @@ from onnx_subgraph.matching.equalities import GEMM, LINEAR, MATMUL, POWER, PRODU
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.view import Scalar, View, Virtual, is_plain_gemm
 from onnx_subgraph.model.element_types import FLOATS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Item = tuple[ir.Value | Virtual, float]
 
@@ -55,6 +58,7 @@ class Expansions:
 
     def __init__(self, view: View) -> None:
         self._view = view
+        self._opposites = _opposites(view) if self.is_product else {}
         self.of = remembered(self._of)
         self.alone = remembered(self._alone)
 
@@ -76,7 +80,9 @@ class Expansions:
 
     def _of(self, value: ir.Value) -> Factoring | None:
         node = self._view.producer(value)
-        return None if node is None or node.domain else self._computed(value, node)
+        if node is None or node.op_type == "Constant":
+            return self._opposites.get(value)
+        return None if node.domain else self._computed(value, node)
 
     def _computed(self, value: ir.Value, node: ir.Node) -> Factoring | None:
         """The step of the result of a standard operator."""
@@ -190,6 +196,26 @@ class Products(Expansions):
                 return
             yield passed, step
             operand = step.items[0][0]
+
+
+def _opposites(view: View) -> Mapping[ir.Value, Factoring]:
+    """Each stored factor that is the negative of an earlier one, as -1 times that one. Factors have several elements."""
+    found: dict[ir.Value, Factoring] = {}
+    alike: dict[Hashable, list[tuple[ir.Value, np.ndarray]]] = {}
+    for value in dict.fromkeys(v for node in view.by_operator.get(("", "Mul"), ()) for v in node.inputs):
+        if value is None or value.const_value is None or value.dtype not in FLOATS:
+            continue
+        array = view.constants.array(value)
+        if array is None or array.size < 2:
+            continue
+        some = array.reshape(-1)[:: max(1, array.size // 8)]  # a few elements, because most constants differ in them
+        earlier = alike.setdefault((value.dtype, array.shape, abs(some).tobytes()), [])
+        other = next((v for v, elements in earlier if (elements == -array).all()), None)
+        if other is None:
+            earlier.append((value, array))
+        else:
+            found[value] = Factoring(((other, 1.0),), -1.0, (), (), 0.0)
+    return found
 
 
 def _is_float(node: ir.Node) -> bool:

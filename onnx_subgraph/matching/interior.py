@@ -17,8 +17,8 @@ from onnx_subgraph.model.nested import behind, has_bodies
 from onnx_subgraph.model.transparent import passed_on
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
-PASSING_ON = REARRANGING | {"Identity", "Dropout", "Cast", "Constant"}
-"""Cheap operators that only pass on what they read. At the edge of a match such nodes are kept if others read them."""
+PASSING_ON = REARRANGING | {"Identity", "Dropout", "Cast", "Constant", "Neg"}
+"""Cheap operators that pass on what they read, or its negative. At the edge of a match they are kept if others read them."""
 DYING_LIMIT = 256
 """The most nodes outside a match that are searched. Beyond it, nodes count as alive."""
 
@@ -136,7 +136,7 @@ def staying(
     """The matched nodes that stay, because nodes outside need their results. `nodes` must be in topological order.
 
     Only two kinds of nodes may stay: those that compute a shared value, and those at the edge of a match that only pass a value
-    on.
+    on, or its negative.
     """
     matched = {output: node for node in nodes for output in node.outputs}
     computing = behind(shared, matched.get)
@@ -156,7 +156,7 @@ def staying(
 
 
 def _passes_on(node: ir.Node, constants: Constants) -> bool:
-    """Whether a node only passes on what it reads, in another layout or type, or as it is, such as a quotient by one."""
+    """Whether a node only passes on what it reads: in another layout or type, negated, or as it is, such as a quotient by one."""
     return not node.domain and (node.op_type in PASSING_ON or passed_on(constants, node.outputs[0]) is not None)
 
 

@@ -340,3 +340,33 @@ def test_sums_that_may_differ_are_no_square() -> None:
     product = pattern("y = (x - _) * (x - _)", "y = Tanh(x)", example='{"x": "float32[2, 8]"}')
     inputs = "float[N, 8] x, float[N, 8] a, float[N, 8] b"
     assert matches(product, model("d = Sub(x, a) e = Sub(x, b) y = Mul(d, e)", inputs=inputs)) == 1
+
+
+OPPOSITE = "float[2] k = {3, -4}, float[2] n = {-3, 4}, float[2] m = {-3, 5}"
+OPPOSITE_TEXT = "p = Mul(x, k) q = Mul(z, FACTOR) y = Add(p, q)"
+
+
+@pytest.mark.parametrize(("factor", "is_first", "expected"), [("n", False, 1), ("n", True, 1), ("m", False, 0), ("k", False, 0)])
+def test_a_constant_may_be_the_negative_of_another_one(factor: str, is_first: bool, expected: int) -> None:
+    """`n` is -1 times `k`, whichever of them comes first; `m` differs in one element."""
+    difference = pattern("y = x * k - z * k", "y = (x - z) * k", example='{"x, z": "float32[2, 2]", k: "float32[2] constant"}')
+    text = OPPOSITE_TEXT.replace("FACTOR", factor)
+    nodes = f"first = Mul(z, {factor}) {text}" if is_first else text
+    outputs = "float[N, 2] y, float[N, 2] first" if is_first else "float[N, 2] y"
+    made = model(nodes, inputs="float[N, 2] x, float[N, 2] z", outputs=outputs, constants=OPPOSITE)
+    assert matches(difference, made) == expected
+
+
+def test_an_overridable_constant_is_no_negative() -> None:
+    difference = pattern("y = x * k - z * k", "y = (x - z) * k", example='{"x, z, k": "float32[2, 2]"}')
+    inputs = "float[N, 2] x, float[N, 2] z, float[2] n"
+    text = OPPOSITE_TEXT.replace("FACTOR", "n")
+    assert matches(difference, model(text, inputs=inputs, outputs="float[N, 2] y", constants=OPPOSITE)) == 0
+
+
+def test_a_constant_is_matched_as_it_is_first() -> None:
+    """`n` is `k`'s negative, and yet a plain product with `n` stays one."""
+    scaled = pattern("y = Exp(x * w)", "y = Exp(x + w)", example='{x: "float32[2, 2]", w: "float32[2] constant"}')
+    text = "p = Mul(x, k) a = Exp(p) q = Mul(x, n) b = Exp(q)"
+    made = model(text, inputs="float[N, 2] x", outputs="float[N, 2] a, float[N, 2] b", constants=OPPOSITE)
+    assert {getattr(match.bindings["w"], "name", None) for match in found(scaled, made).matches} == {"k", "n"}
