@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.origin import RAISED, keep_origin
 from onnx_subgraph.model.element_types import FLOATS
 from onnx_subgraph.model.nested import graph_around, within
@@ -77,6 +78,8 @@ def _write(node: ir.Node, *, axes_as_input: bool) -> bool:
     if dims is None:
         return False
     left, right = (second, first) if product.swapped else (first, second)
+    if not _is_moved(left.producer()) and all(_is_moved(reader) for reader, _ in node.outputs[0].uses()):
+        product = product.in_order_of_left()
     try:
         before, between, after = steps_of(product, dims)
     except UnknownShapeError:
@@ -91,6 +94,11 @@ def _write(node: ir.Node, *, axes_as_input: bool) -> bool:
     replace(node.outputs[0], writing.steps(value, after, "result"))
     remove(node)
     return True
+
+
+def _is_moved(neighbour: ir.Node | None) -> bool:
+    """Whether a Transpose beside this node is part of a rearrangement that is there anyway."""
+    return neighbour is not None and not neighbour.domain and neighbour.op_type in (*REARRANGING, "Einsum")
 
 
 @dataclass(frozen=True, slots=True)

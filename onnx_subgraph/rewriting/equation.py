@@ -20,7 +20,8 @@ class Product(NamedTuple):
     """An Einsum's equation as a matrix product. Each letter is an axis.
 
     first, second: the axes of the operands as given. swapped: whether the second operand is the left factor.
-    batch: axes of both operands and the result. rows: of the left factor; columns: of the right one. inner: summed axes.
+    batch: axes of both operands and the result. rows: of the left factor; columns: of the right one. inner: summed axes. The
+    MatMul has them in this order.
     result: the axes of the result in order.
     """
 
@@ -32,6 +33,11 @@ class Product(NamedTuple):
     columns: Letters
     inner: Letters
     result: Letters
+
+    def in_order_of_left(self) -> Product:
+        """This product with the rows in the order of the left factor, so that the result is transposed and not that factor."""
+        given = self.second if self.swapped else self.first
+        return self._replace(rows=tuple(letter for letter in given if letter in self.rows))
 
 
 class Step(NamedTuple):

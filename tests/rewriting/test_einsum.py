@@ -201,6 +201,31 @@ def test_attention_of_einsums_is_fused_and_named_as_in_the_file(library: Library
     assert (kept.name, list(kept.input), list(kept.output)) == ("other", ["x", "z"], ["between"])
 
 
+@pytest.mark.parametrize("weights", ["bhij", "bihj"])
+@pytest.mark.parametrize("last", ["bihd", "bhid"])
+@pytest.mark.parametrize("length", ["5", "s"])
+def test_keys_that_all_heads_share_are_found_in_any_order_of_the_axes(
+    weights: str, last: str, length: str, library: Library, tmp_path: Path
+) -> None:
+    """Multi-query attention as Shazeer wrote it. The rows of the second product are heads and positions, in either order."""
+    moved = "" if last == "bihd" else "m = Transpose <perm = [0, 2, 1, 3]> (o)"
+    text = f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[n, {length}, 32] x, float[n, t, 8] k, float[n, t, 8] v) => (float[n, {length}, 32] y)
+      <int64[4] apart = {{0, 0, 4, 8}}, int64[3] flat = {{0, 0, 32}}, float scale = {{0.35355338}}> {{
+        q = Reshape(x, apart)
+        raw = Einsum <equation = "bihd,bjd->{weights}"> (q, k)
+        scaled = Mul(raw, scale)
+        p = Softmax <axis = -1> (scaled)
+        o = Einsum <equation = "{weights},bjd->{last}"> (p, v)
+        {moved}  y = Reshape({"m" if moved else "o"}, flat)
+      }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", library, Options())
+    assert "multi-head-attention" in [rewrite.pattern for rewrite in result.rewrites]
+    assert result.verdict.verdict == "equivalent"
+    assert "Softmax" not in [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node]
+
+
 def test_a_model_in_which_nothing_is_fused_is_copied(library: Library, tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(MODEL.format(first="2, 3", second="3, 4", result="2, 4", equation="ik,kj->ij")), model)
