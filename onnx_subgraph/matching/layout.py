@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.language import term as syntax
-from onnx_subgraph.language.recipe import UNCHANGED
+from onnx_subgraph.language.recipe import ELLIPSIS, UNCHANGED, as_written, hidden_axes, ranked
 from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.normal import Layout
 from onnx_subgraph.matching.parts import match_split
@@ -71,6 +71,12 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
     if term.term.word == "split" and isinstance(value, ir.Value):
         yield from match_split(view, term, value, state)
         return
+    if ELLIPSIS in term.term.recipe and term.term.recipe != UNCHANGED:
+        shape = (value if isinstance(value, ir.Value) else value.node.outputs[0]).shape
+        if shape is None:
+            yield Mismatch("a known rank", "unknown rank", of_rank=True)
+            return
+        term = replace(term, term=replace(term.term, recipe=ranked(term.term.recipe, shape.rank())))
     word, recipe = term.term.word, parse_recipe(term.term.recipe)
     known = tuple((n, state.bindings[n]) for axis in recipe.left for n in axis if n in state.bindings)
     written = tuple((n, t.value) for n, t in term.term.sizes if isinstance(t, syntax.Literal) and isinstance(t.value, int))
@@ -94,6 +100,7 @@ def _rearranged(
         )
         return
     known = tuple((name, as_size(size)) for name, size in given.items())
+    hidden = hidden_axes(term.recipe)
     tried = False
     ways = chains(view, value, PRODUCERS[term.word]) if isinstance(value, ir.Value) else unscaled(view, value)
     for source, nodes in ways:
@@ -108,9 +115,9 @@ def _rearranged(
         if isinstance(named, Mismatch):
             yield replace(named, reached=len(nodes))
         else:
-            yield source, {n: as_dim(s) for n, s in named.items()}, nodes
+            yield source, {n: as_dim(s) for n, s in named.items() if n not in hidden}, nodes
     if not tried:
-        yield Mismatch(f'{term.word} "{term.recipe}"', "")
+        yield Mismatch(f'{term.word} "{as_written(term.recipe)}"', "")
 
 
 def _match_unchanged(view: View, value: ir.Value | Virtual) -> Iterator[Outcome | Mismatch]:

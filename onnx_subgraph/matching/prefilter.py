@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from onnx_subgraph.language.recipe import UNCHANGED
+from onnx_subgraph.language.recipe import UNCHANGED, ranked
 from onnx_subgraph.matching import layout
 from onnx_subgraph.matching.chain import MOST_FACTORINGS, Factorings, Heads
 from onnx_subgraph.matching.equalities import (
@@ -107,9 +107,9 @@ class Prefilter:
             return False
         if value.shape is None or not structure.recipe:
             return True
-        recipe = parse_recipe(structure.recipe)
-        ranks = layout.source_ranks(self.view, value, structure.word)
-        return value.shape.rank() == len(recipe.right) and len(recipe.left) in ranks
+        rank = value.shape.rank()
+        recipe = parse_recipe(ranked(structure.recipe, rank))
+        return rank == len(recipe.right) and len(recipe.left) in layout.source_ranks(self.view, value, structure.word)
 
     def _applied(self, structure: Applied) -> Question[bool]:
         question, arguments = self.question, structure.arguments

@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.language.recipe import as_written
 from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.recipe import Mismatch, Recipe, parse_recipe, solve
 from onnx_subgraph.matching.sizes import ONE, Size, as_size, shape_words, sizes
@@ -72,7 +73,7 @@ def fitted(
     form = None if steps is None else _followed(start, steps)
     repeats = any(isinstance(step, Repetition) for step in steps or ())
     if repeats != (word == "repeat") or form != recipe_form(recipe, named):
-        wanted = f'{word} "{written}"'
+        wanted = f'{word} "{as_written(written)}"'
         return Mismatch(wanted, f"another one, from {shape_words(start)} to {shape_words(result)}", f"let it be {wanted}")
     return named
 

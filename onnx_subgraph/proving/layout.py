@@ -16,7 +16,7 @@ from onnx import helper
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.recipe import UNCHANGED
+from onnx_subgraph.language.recipe import UNCHANGED, ranked
 from onnx_subgraph.operators import schema
 from onnx_subgraph.proving.spelling import Spelling, UnbuildableError
 from onnx_subgraph.verification.truth import UnknownError, evaluate
@@ -60,8 +60,8 @@ def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
     if term.recipe == UNCHANGED:
         back = list(range(len(_shape(builder, source))))[::-1]
         return builder.node("Transpose", [builder.node("Transpose", [source], {"perm": back})], {"perm": back})
-    left, right = (ParsedExpression(side).composition for side in term.recipe.split("->"))
     shape = _shape(builder, source)
+    left, right = (ParsedExpression(side).composition for side in ranked(term.recipe, len(shape), side=0).split("->"))
     sizes = builder.sizes
     sizes.update({n: e.value for n, e in builder.pattern.example.items() if isinstance(e.value, int)})
     sizes.update({k: builder.static(v) for k, v in term.sizes})

@@ -7,12 +7,13 @@ computed from the source's shape. A recipe whose dynamic sizes need more than th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.language.recipe import UNCHANGED
+from onnx_subgraph.language.recipe import ELLIPSIS, UNCHANGED, ranked
 from onnx_subgraph.language.term import Operator, Rearrange
 from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.match import Binding
@@ -30,11 +31,14 @@ Axes = Sequence[tuple[str, ...]]
 
 def rearrange(fragment: Fragment, source: ir.Value, term: Rearrange, bindings: Mapping[str, Binding], lookup: Lookup) -> ir.Value:
     """The nodes of `rearrange(source, recipe)` or `repeat(source, recipe)`."""
+    dims = fragment.shape(source)
+    if term.recipe == UNCHANGED or (ELLIPSIS in term.recipe and dims is None):
+        raise Refused(f'"{term.recipe}" has an ellipsis, which a replacement can\'t write')
+    if ELLIPSIS in term.recipe and dims is not None:
+        term = replace(term, recipe=ranked(term.recipe, len(dims), side=0))
     shorter = _shorter(fragment, source, term, bindings, lookup)
     if shorter is not None:
         return _write(fragment, shorter)
-    if term.recipe == UNCHANGED:
-        raise Refused(f'"{term.recipe}" has an ellipsis, which a replacement can\'t write')
     recipe = parse_recipe(term.recipe)
     left, right = recipe.left, recipe.right
     sizes = _sizes(fragment, source, term, bindings, lookup)
@@ -67,6 +71,8 @@ def unmoved(
     fragment: Fragment, source: ir.Value, term: Rearrange, bindings: Mapping[str, Binding], lookup: Lookup
 ) -> ir.Value | None:
     """The value of `rearrange(source, recipe)` if it exists already, or needs only a Reshape; else None."""
+    if ELLIPSIS in term.recipe:
+        return None
     way = _shorter(fragment, source, term, bindings, lookup)
     return _write(fragment, way) if way is not None and _in_order(way) else None
 

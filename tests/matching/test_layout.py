@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.errors import PatternError
 from onnx_subgraph.model.shapes import infer_shapes
 from tests.matching.graphs import found, matches, model, pattern
 
@@ -246,6 +247,46 @@ UNCHANGED = pattern('y = Relu(rearrange(x, "... -> ..."))', "y = Relu(x)", examp
 def test_an_identity_rearrangement_matches(text: str, *, found_any: bool) -> None:
     graph = model(text, inputs=X, outputs="y", constants=SHAPES + ", int64[3] whole = {0, 0, 8}")
     assert matches(UNCHANGED, graph) == int(found_any)
+
+
+PARTS = pattern(
+    'y = Relu(rearrange(x, "... (p f) -> ... p f"))',
+    'y = rearrange(Relu(x), "... (p f) -> ... p f", p=2)',
+    example='{x: "float32[2, 3, 8]"}',
+)
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape", "perm", "found_any"),
+    [
+        ("8", "2, 4", "", True),
+        ("B, 8", "0, 2, 4", "", True),
+        ("B, 3, 8", "0, 0, 2, 4", "", True),
+        ("B, C, 3, 8", "0, 0, 0, 2, 4", "", True),
+        ("B, C, 3, 8", "0, 0, 3, 4, 2", "0, 1, 2, 4, 3", False),  # neighbours are parts, not halves
+        ("B, 3, 8", "0, 3, 2, 4", "1, 0, 2, 3", False),  # the first axes change places
+        ("B, 6, 4", "0, 3, 2, 4", "", False),  # another axis is split
+    ],
+)
+def test_an_ellipsis_stands_for_any_number_of_first_axes(dims: str, shape: str, perm: str, *, found_any: bool) -> None:
+    rank = shape.count(",") + 1
+    moved = f"t = Transpose<perm = [{perm}]>(r) y = Relu(t)" if perm else "y = Relu(r)"
+    constants = f"int64[{rank}] parts = {{{shape}}}"
+    graph = model(f"r = Reshape(x, parts) {moved}", inputs=f"float[{dims}] x", outputs="y", constants=constants)
+    assert matches(PARTS, graph) == int(found_any)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "mistake"),
+    [
+        ("b ... f -> b f ...", "at the beginning of both sides"),
+        ("... f -> f", "at the beginning of both sides"),
+        ("ellipsis0 f -> f ellipsis0", "can't name an axis"),
+    ],
+)
+def test_an_ellipsis_elsewhere_is_an_error(recipe: str, mistake: str) -> None:
+    with pytest.raises(PatternError, match=mistake):
+        pattern(f'y = Relu(rearrange(x, "{recipe}"))', "y = Relu(x)", example='{x: "float32[2, 3, 8]"}')
 
 
 def test_sizes_are_factored_over_sums_of_symbols() -> None:
