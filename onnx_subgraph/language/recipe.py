@@ -51,6 +51,13 @@ def as_written(recipe: str) -> str:
     return re.sub(rf"{_HIDDEN}\d+( {_HIDDEN}\d+)*", ELLIPSIS, recipe)
 
 
+@lru_cache(maxsize=1 << 12)
+def drops_axis(recipe: str) -> bool:
+    """Whether a recipe does nothing but leave out one axis of size 1, as `b 1 d -> b d`."""
+    left, _, right = (side.split() for side in recipe.partition("->"))
+    return left.count("1") == 1 and "1" not in right and [axis for axis in left if axis != "1"] == right
+
+
 def recipe_mistake(word: str, recipe: str, sizes: Collection[str]) -> str | None:
     """What is wrong with the recipe of `rearrange` or `repeat`, or None. sizes: the axes whose sizes are given."""
     from einops import EinopsError

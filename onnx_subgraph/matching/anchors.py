@@ -227,7 +227,7 @@ def _level(term: Normal) -> Level | None:
         case Chain(items=items):
             return Level(term, SUM_OPERATORS, len(items) + 1, is_empty(term))
         case Layout(term=word):
-            return Level(term, _LAYOUT[word.word], 1 if word.word == "split" else LONGEST, False)
+            return Level(term, _LAYOUT[word.word], 1 if word.word in ("split", "take") else LONGEST, False)
         case _:
             return None
 

@@ -19,7 +19,7 @@ from onnx_subgraph.matching.sizes import as_dim, as_size, sizes
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
-PRODUCERS = {"rearrange": REARRANGING, "repeat": REPEATING, "split": frozenset({"Split", "Slice"})}
+PRODUCERS = {"rearrange": REARRANGING, "repeat": REPEATING, "split": frozenset({"Split", "Slice"}), "take": frozenset({"Gather"})}
 """Layout operation → the operators that its result can come from."""
 
 
@@ -68,7 +68,7 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
     """The sources of which `value` is the rearrangement, with the named axes bound, and the nodes of the chain."""
     if isinstance(value, Virtual) and term.term.word != "rearrange":
         return
-    if term.term.word == "split" and isinstance(value, ir.Value):
+    if term.term.word in ("split", "take") and isinstance(value, ir.Value):
         yield from match_split(view, term, value, state)
         return
     if ELLIPSIS in term.term.recipe and term.term.recipe != UNCHANGED:

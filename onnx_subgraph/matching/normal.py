@@ -99,17 +99,21 @@ class Chain:
 class Choice:
     """Alternatives, tried in order. term: the term that they come from, for `Match.chosen`.
 
-    For an optional item of a chain they are the chain with and without it. For a call, the call and its synonyms.
+    For an optional item of a chain they are the chain with and without it. For a call, the call and its synonyms. For a
+    rearrangement of one element of an axis, that and the element taken at once.
     """
 
     alternatives: tuple[Normal, ...]
-    term: syntax.Either | syntax.Variable | syntax.Apply | syntax.Chain
+    term: syntax.Either | syntax.Variable | syntax.Apply | syntax.Chain | syntax.Rearrange
     span: Span | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """A layout operation: rearrange, repeat, or part `index` of a split with number `assignment`."""
+    """A layout operation: rearrange, repeat, or part `index` of a split with number `assignment`.
+
+    `take` is a part of one element without its axis, `rearrange(part, recipe)` in one node.
+    """
 
     term: syntax.Rearrange
     source: Normal

@@ -18,6 +18,7 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.recipe import drops_axis
 from onnx_subgraph.matching.constancy import constancy
 from onnx_subgraph.matching.equalities import POWER, PRODUCT_OPERATORS, PRODUCTS, is_associative
 from onnx_subgraph.matching.expansion import as_exponent
@@ -114,7 +115,8 @@ class _Normaliser:
             case syntax.Either(alternatives=alternatives, span=span):
                 return Choice(tuple(self.normal(a, index, assignment) for a in alternatives), term, span)
             case syntax.Rearrange(source=source, span=span):
-                return Layout(term, self.normal(source), span, index, assignment)
+                rearranged, taken = Layout(term, self.normal(source), span, index, assignment), self.taken(term)
+                return rearranged if taken is None else Choice((rearranged, taken), term, span)
             case syntax.Chain(operator="+", span=span):
                 return self.chain(term, span, product=False)
             case syntax.Apply(span=span) | syntax.Chain(span=span) if assignment < 0 and (ways := self.ways(term)):
@@ -130,6 +132,14 @@ class _Normaliser:
                 term = _named_axes(term, {n: a for n, a in numbered.items() if isinstance(a, syntax.Literal)})
                 arguments = tuple(self.argument(a) for a in self.grouped(term))
                 return Operation(term, identities, arguments, span, index, assignment, axes)
+
+    def taken(self, term: syntax.Rearrange) -> Layout | None:
+        """For a rearrangement that drops the axis of a part of one element: the element, as a Gather takes it; else None."""
+        name = term.source.name if isinstance(term.source, syntax.Variable) and drops_axis(term.recipe) else ""
+        part, index = self.pattern.match.definition(name) or (None, 0)
+        if not isinstance(part, syntax.Rearrange) or part.word != "split":
+            return None
+        return Layout(replace(part, word="take", recipe=term.recipe), self.normal(part.source), term.span, index)
 
     def argument(self, term: syntax.Term) -> Normal:
         """An argument of an operator. An optional one keeps its name."""

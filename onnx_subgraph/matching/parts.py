@@ -1,4 +1,7 @@
-"""Match the parts of a split: results of a Split or of Slices that are the parts of an axis as a pattern requires."""
+"""Match the parts of a split: results of a Split or of Slices that are the parts of an axis as a pattern requires.
+
+A part of one element may be without its axis: the result of a Gather.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,25 @@ import onnx_ir as ir
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.axis import numbered
+from onnx_subgraph.language.recipe import hidden_axes, ranked, recipe_axes
 from onnx_subgraph.matching.normal import Layout
-from onnx_subgraph.matching.rearrangement import Outcome
-from onnx_subgraph.matching.recipe import Mismatch
-from onnx_subgraph.matching.sizes import shape_words, sizes, word_of
+from onnx_subgraph.matching.rearrangement import Outcome, fitted
+from onnx_subgraph.matching.recipe import Mismatch, parse_recipe
+from onnx_subgraph.matching.sizes import ONE, Size, as_dim, as_size, shape_words, sizes, word_of
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View
 
 
 def match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iterator[Outcome | Mismatch]:
-    """Match part `term.index` of a split into equal or given sizes: a result of a Split, or a Slice of this part.
+    """Match part `term.index` of a split into equal or given sizes: a result of a Split, or a Slice of this part; or a Gather.
 
     A name for the axis, the sizes or the number of parts is bound to what the node says.
     """
     written = {k: _written(t, state) for k, t in term.term.sizes}
     current, passed = view.through(value)
     node = view.producer(current)
-    if node is None or node.domain or node.op_type not in ("Split", "Slice") or node.inputs[0] is None:
+    operators = ("Gather",) if term.term.word == "take" else ("Split", "Slice")
+    if node is None or node.domain or node.op_type not in operators or node.inputs[0] is None:
         yield Mismatch("a part of a split", "" if node is None else node.op_type)
         return
     source = view.through(node.inputs[0])[0]
@@ -56,10 +61,26 @@ def match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iter
     begin = sum(parts[: term.index])
     if interval == (begin, begin + parts[term.index]):
         free = {t.name: found[k] for k, t in term.term.sizes if isinstance(t, syntax.Variable) and written[k] is None}
-        yield source, free, (*passed, node)
+        named = _axes_left(term, extent, axis, sizes(current), state) if node.op_type == "Gather" else {}
+        yield named if isinstance(named, Mismatch) else (source, free | named, (*passed, node))
     else:
         asked, part = f"elements {begin} to {begin + parts[term.index]} of axis {axis}", sizes(current)
         yield Mismatch(asked, f"a part of shape {shape_words(part or ())}", f"let the {node.op_type} give {asked}")
+
+
+def _axes_left(
+    term: Layout, extent: tuple[Size, ...], axis: int, result: tuple[Size, ...] | None, state: State
+) -> dict[str, Any] | Mismatch:
+    """The named axes of a recipe that drops the axis of one element."""
+    recipe = ranked(term.term.recipe, len(extent) - 1)
+    rank = len(parse_recipe(recipe).right)
+    if result is None or len(result) != len(extent) - 1 or len(result) != rank:
+        there = "unknown rank" if result is None else f"rank {len(result)}"
+        return Mismatch(f"rank {rank}", there, f"let the result have rank {rank}", of_rank=True)
+    known = tuple((name, as_size(state.bindings[name])) for name in recipe_axes(recipe) if name in state.bindings)
+    found = fitted("rearrange", recipe, (*extent[:axis], ONE, *extent[axis + 1 :]), (), result, known)
+    hidden = hidden_axes(recipe)
+    return found if isinstance(found, Mismatch) else {n: as_dim(size) for n, size in found.items() if n not in hidden}
 
 
 def _written(term: syntax.Term, state: State) -> Any:
@@ -69,7 +90,7 @@ def _written(term: syntax.Term, state: State) -> Any:
 
 def _cut_axis(view: View, node: ir.Node) -> int | None:
     """The axis that a Split, or a Slice of one axis, cuts, as written in the node; None where it is unknown."""
-    if node.op_type == "Split":
+    if node.op_type in ("Split", "Gather"):
         return node.attributes.get_int("axis", 0)
     if len(node.inputs) < 4 or node.inputs[3] is None:
         return 0
@@ -108,6 +129,10 @@ def _interval(view: View, node: ir.Node, result: ir.Value, axis: int, whole: int
             return None
         offset = sum(s[axis].number for s in before if s is not None)
         return (offset, offset + shape[axis].number) if cut % source.shape.rank() == axis else None
+    if node.op_type == "Gather":
+        place = None if node.inputs[1] is None else view.constants.array(node.inputs[1])
+        at = None if place is None or place.ndim else int(place) % whole
+        return None if at is None or node.attributes.get_int("axis", 0) % len(source.shape or ()) != axis else (at, at + 1)
     operands = [view.constants.array(v) if v is not None else None for v in node.inputs[1:]]
     if len(operands) < 2 or operands[0] is None or operands[1] is None or operands[0].size != 1:
         return None

@@ -249,6 +249,55 @@ def test_an_identity_rearrangement_matches(text: str, *, found_any: bool) -> Non
     assert matches(UNCHANGED, graph) == int(found_any)
 
 
+PAIR = pattern(
+    'a, b = split(x, axis=-1, parts=2)\ny = rearrange(a, "... f 1 -> ... f") * Sigmoid(rearrange(b, "... f 1 -> ... f"))',
+    "y = ReduceSum(x, axes=[-1], keepdims=0)",
+    example='{x: "float32[2, 3, 2]"}',
+)
+THIRD = pattern(
+    '_, b, _ = split(x, axis=0, parts=3)\ny = Relu(rearrange(b, "1 n f -> n f"))',
+    "y = Expand(ReduceSum(x, axes=[0, 1, 2], keepdims=0), shape)",
+    example='{x: "float32[3, 2, 4]"}',
+    let="shape = [n, f]",
+)
+PLACES = "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 minus = {-1}, int64[1] flat = {1}, int64[1] last = {-1}"
+
+
+@pytest.mark.parametrize(
+    ("dims", "text", "found_any"),
+    [
+        ("B, 2, 2", "a = Gather<axis = -1>(x, zero) b = Gather<axis = -1>(x, one) {rest}", True),
+        ("B, 2, 2", "a = Gather<axis = 2>(x, zero) b = Gather<axis = -1>(x, minus) {rest}", True),
+        ("2, 2", "a = Gather<axis = 1>(x, zero) b = Gather<axis = 1>(x, one) {rest}", True),
+        (
+            "B, 2, 2",
+            "p, q = Split<axis = 2, num_outputs = 2>(x) a = Squeeze(p, last) b = Gather<axis = 2>(x, one) {rest}",
+            True,
+        ),
+        ("B, 2, 2", "a = Gather<axis = -1>(x, one) b = Gather<axis = -1>(x, zero) {rest}", False),
+        ("B, 2, 2", "a = Gather<axis = -1>(x, zero) b = Gather<axis = 1>(x, one) {rest}", False),
+        ("B, 2, 2", "a = Gather<axis = 1>(x, zero) b = Gather<axis = 1>(x, one) {rest}", False),
+        ("B, 2, 3", "a = Gather<axis = -1>(x, zero) b = Gather<axis = -1>(x, one) {rest}", False),
+        ("B, 2, F", "a = Gather<axis = -1>(x, zero) b = Gather<axis = -1>(x, one) {rest}", False),
+        ("B, 2, 2", "a = Gather<axis = -1>(x, zero) w = Neg(x) b = Gather<axis = -1>(w, one) {rest}", False),
+    ],
+)
+def test_one_element_of_an_axis_is_a_part_without_the_axis(dims: str, text: str, *, found_any: bool) -> None:
+    """A Gather at a scalar is a part of a split without its axis: `x[..., 0]` and `x[..., 1]`."""
+    rest = text.format(rest="s = Sigmoid(b) y = Mul(a, s)")
+    assert matches(PAIR, model(rest, inputs=f"float[{dims}] x", outputs="y", constants=PLACES)) == int(found_any)
+
+
+@pytest.mark.parametrize(
+    ("gather", "found_any"),
+    [("Gather(x, one)", True), ("Gather(x, two)", False), ("Gather(x, flat)", False), ("Gather<axis = 1>(x, one)", False)],
+)
+def test_an_element_of_an_axis_names_the_axes_that_are_left(gather: str, *, found_any: bool) -> None:
+    graph = model(f"b = {gather} y = Relu(b)", inputs="float[3, 3, 4] x", outputs="y", constants=PLACES)
+    named = [(match.bindings["n"], match.bindings["f"]) for match in found(THIRD, graph).matches]
+    assert named == ([(3, 4)] if found_any else [])
+
+
 PARTS = pattern(
     'y = Relu(rearrange(x, "... (p f) -> ... p f"))',
     'y = rearrange(Relu(x), "... (p f) -> ... p f", p=2)',
