@@ -13,15 +13,46 @@ from onnx_subgraph.language.vocabulary import RELATIVE_TOLERANCE
 
 
 class UnknownFact(Exception):  # noqa: N818  (an answer, not a mistake)
-    """A sentence depends on an unknown fact, as "the rank of x is not known". The text is for users."""
+    """A sentence depends on an unknown fact, as "the rank of x is not known". The text is for users.
+
+    change: what would decide it, with a place for the sentence.
+    """
+
+    change = "let `{}` have a value"
 
 
 class UnknownSize(UnknownFact):
     """The unknown fact is, or depends on, a size or rank. Declaring it in the model would decide the sentence."""
 
 
+class UnknownProperty(UnknownFact):
+    """The unknown fact is about all elements of a value, such as whether it repeats."""
+
+    change = "store it as a constant, or compute it so that this follows"
+
+
 class NotConstant(UnknownFact):
     """The sentence asks for the value of something that is computed when the model runs."""
+
+    change = "let it be a constant, so that `{}` can be worked out"
+
+
+_PROPERTIES = {
+    "is_doubled": "whether the second half of each row of `{}` equals the first",
+    "is_paired": "whether neighbours in the rows of `{}` are equal in pairs",
+    "is_binary": "whether every element of `{}` is 0 or 1",
+    "lower_bound": "a number that no element of `{}` is below",
+}
+"""Facts about all elements of a value, in words."""
+
+
+def missing(attr: str, name: str) -> UnknownFact:
+    """Why a fact of the value `name` is not known."""
+    if attr == "value":
+        return NotConstant(f"`{name}` is not a constant")
+    if attr in _PROPERTIES:
+        return UnknownProperty(f"{_PROPERTIES[attr].format(name)} is not known")
+    return UnknownSize(f"the {attr} of `{name}` is not known")
 
 
 @lru_cache(maxsize=4096)

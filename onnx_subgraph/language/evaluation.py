@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from onnx_subgraph.language.axis import AxisSet
 from onnx_subgraph.language.comparison import (
-    NotConstant,
     UnknownFact,
     UnknownSize,
     Words,
@@ -23,6 +22,7 @@ from onnx_subgraph.language.comparison import (
     check_ranks,
     equal,
     every,
+    missing,
     within,
     words_of,
 )
@@ -126,7 +126,7 @@ def _plain(node: ast.expr) -> Compute:
         if _is_plain(found) or not hasattr(found, "is_constant"):
             return _as_plain(found, node)
         if getattr(found, "value", None) is None:
-            raise NotConstant(f"`{words_of(node)}` is not a constant")
+            raise missing("value", words_of(node))
         return _as_plain(found.value, node)
 
     return compute
@@ -201,9 +201,7 @@ def _fact(thing: Any, name: ast.Name, attr: str) -> Any:
     if fact is None:
         if isinstance(thing, _Written):
             raise UnknownFact(f"`{name.id}` is no value of the graph and has no {attr}")
-        if attr == "value":
-            raise NotConstant(f"`{name.id}` is not a constant")
-        raise UnknownSize(f"the {attr} of `{name.id}` is not known")
+        raise missing(attr, name.id)
     return _as_plain(fact, name)
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.comparison import NotConstant, UnknownFact, UnknownSize
+from onnx_subgraph.language.comparison import UnknownFact, UnknownSize
 from onnx_subgraph.language.evaluation import Names, definition, evaluate
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.grammar import Code, inside, parse_block, parse_expression, walk_tree
@@ -22,7 +22,6 @@ from onnx_subgraph.language.vocabulary import ARITHMETIC, FACTS, FUNCTIONS, MAX_
 
 __all__ = [
     "Names",
-    "NotConstant",
     "UnknownFact",
     "UnknownSize",
     "asks_presence",

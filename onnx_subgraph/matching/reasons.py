@@ -12,7 +12,7 @@ from onnx_subgraph.language import falsity
 from onnx_subgraph.language.evaluation import Names
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.sentence import NotConstant, UnknownFact, UnknownSize, free_names
+from onnx_subgraph.language.sentence import UnknownFact, UnknownSize, free_names
 from onnx_subgraph.language.term import Apply
 from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN
 from onnx_subgraph.matching.expansion import Factoring
@@ -92,8 +92,10 @@ def another_value(name: str, bound: object, value: Target) -> Said:
 
 def no_value(name: str, value: Virtual) -> Said:
     """A name would be bound to a value that no node of the graph computes by itself."""
-    inside = f"the {value.operator} inside {value.node.op_type}"
-    return f"a value for {name}", inside, f"write the {value.node.op_type} as the operators that it stands for"
+    wanted, node = f"a value for {name}", value.node.op_type
+    if value.operator == node:
+        return wanted, f"the {node} without the factor of an operand", f"multiply the result of the {node} instead"
+    return wanted, f"the {value.operator} inside {node}", f"write the {node} as the operators that it stands for"
 
 
 def another_result(term: Operation, index: int | None) -> Said:
@@ -135,9 +137,7 @@ def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, ob
 
 def unknown_sentence(sentence: Expression, unknown: UnknownFact) -> tuple[str, str]:
     """Why a sentence is unknown, and what to do about it."""
-    if isinstance(unknown, NotConstant):
-        return str(unknown), f"let it be a constant, so that `{sentence}` can be worked out"
-    return str(unknown), DECLARE if isinstance(unknown, UnknownSize) else f"let `{sentence}` have a value"
+    return str(unknown), DECLARE if isinstance(unknown, UnknownSize) else unknown.change.format(sentence)
 
 
 def read_elsewhere(view: View, value: ir.Value, reader: ir.Node | None) -> Said:
