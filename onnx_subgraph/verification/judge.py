@@ -43,8 +43,7 @@ def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
     for mask, bound in allowed.parts if found.equal else ():
         part = _compare(reference[mask], candidate[mask], bound)
         if not part.equal:
-            worst = tuple(map(int, np.argwhere(mask)[part.worst])) if part.worst else ()
-            return replace(part, worst=worst)
+            return replace(part, worst=tuple(map(int, np.argwhere(mask)[part.worst])))
     return found
 
 

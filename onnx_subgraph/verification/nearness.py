@@ -115,5 +115,5 @@ def around(truth: Array, own: Sequence[Array], parts: Iterable[Array] = ()) -> B
         noise.add(truth, one)
     floor = bound(truth)
     largest = 0.0 if noise.largest is None else float(noise.largest.max(initial=0.0))
-    apart = tuple((mask, around(truth[mask], [one[mask] for one in own])) for mask in parts)
+    apart = tuple((mask, around(truth[mask], [one[mask] for one in own if one.shape == truth.shape])) for mask in parts)
     return Bound(floor.element + SLACK * largest, floor.aggregate + AGGREGATE * noise.rms, parts=apart)

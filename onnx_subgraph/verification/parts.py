@@ -71,7 +71,7 @@ def _label(model: ir.Model) -> list[str]:
 
 def _joining(model: ir.Model) -> dict[ir.Value, dict[ir.Value, bool]]:
     """The outputs that join several results, but not too many, each with its tail. Inputs and weights alone are no results."""
-    tails = {output: _tail(output) for output in model.graph.outputs if output.dtype in _FLOATS}
+    tails = {output: _tail(output) for output in model.graph.outputs}
     results = {output: [value for value, moved in tail.items() if not moved] for output, tail in tails.items()}
     return {
         output: tails[output]
@@ -100,11 +100,9 @@ def _tail(output: ir.Value) -> dict[ir.Value, bool]:
 
 def _moved(node: ir.Node) -> tuple[int, ...]:
     """The operands of floats whose elements a node moves, if it does nothing else; () if it computes."""
-    reduction = node.attributes.get("reduction")
-    if node.domain or not (node.inputs and all(value.dtype in _FLOATS for value in node.outputs)) or reduction is not None:
+    adds = node.attributes.get_string("reduction", "none") != "none"
+    if node.domain or adds or not all(value.dtype in _FLOATS for value in node.outputs):
         return ()
     if node.op_type == "Concat":
         return tuple(range(len(node.inputs)))
-    if node.op_type == "Cast" and (node.inputs[0] is None or node.inputs[0].dtype not in _FLOATS):
-        return ()
     return _MOVED.get(node.op_type, ())

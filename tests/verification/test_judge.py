@@ -156,6 +156,56 @@ def test_integers_may_change_as_often_as_the_noise_changes_them() -> None:
     assert not compare(r, np.r_[np.ones(3, np.int64), r[3:]], bound(r, noise)).equal
 
 
+LARGE = np.arange(66) < 33
+"""A mask of the first half of an output."""
+
+
+def joined(noise: float = 0.0, draws: int = 3) -> tuple[np.ndarray, Noise]:
+    """An output of large and of small elements, with each half as a part, and the noise of so many draws."""
+    r, rng = np.r_[1e3 * output(0, (33,)), output(1, (33,))], np.random.default_rng(2)
+    found = Noise(parts=((LARGE, Noise()), (~LARGE, Noise())))
+    for _ in range(draws if noise else 0):
+        found.add(r, (r * (1 + noise * rng.standard_normal(66))).astype(np.float32))
+    return r, found
+
+
+@pytest.mark.parametrize(("error", "equal"), [(1e-5, True), (1e-3, False)])
+def test_a_part_is_held_to_its_own_noise(error: float, equal: bool) -> None:
+    r, noise = joined(1e-5)
+    allowed = bound(r, noise)
+    assert compare(r, r + np.float32(error) * ~LARGE, allowed).equal is equal
+    assert compare(r, r + np.float32(1e-3) * LARGE, allowed).equal
+
+
+def test_one_draw_among_others_that_move_nothing_bounds_parts_less_too() -> None:
+    r, noise = joined(1e-5)
+    among = noise.among(4)
+    assert among.rms == pytest.approx(noise.rms / 2)
+    for (_, part), (_, whole) in zip(bound(r, among).parts, bound(r, noise).parts, strict=True):
+        assert part.aggregate < whole.aggregate
+        assert (part.element < whole.element).all()
+
+
+def test_larger_roundings_widen_the_bounds_of_parts() -> None:
+    r, noise = joined()
+    allowed, other = bound(r, noise), r + np.float32(1e-6) * ~LARGE
+    assert not compare(r, other, allowed).equal
+    assert compare(r, other, allowed.times(4.0)).equal
+
+
+def test_a_part_may_overflow_no_longer() -> None:
+    r, noise = joined()
+    other = r.copy()
+    r[40] = np.inf
+    assert compare(r, other, bound(r, noise, fix_overflows=True)).equal
+    assert not compare(r, other, bound(r, noise)).equal
+
+
+def test_an_output_of_parts_must_have_its_shape() -> None:
+    r, noise = joined()
+    assert "shape" in compare(r, r[:60], bound(r, noise)).problem
+
+
 def test_strings_and_empty_outputs() -> None:
     words = np.array(["a", "b"], object)
     assert compare(words, words.copy(), bound(words)).equal

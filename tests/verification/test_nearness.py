@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,35 @@ def test_integers_and_other_shapes_have_no_nearness() -> None:
     case = Case({}, 0, {}, {"i": np.arange(3), "y": CASE.outputs["y"]}, {"i": Bound(np.asarray(0.0)), "y": CASE.bounds["y"]})
     found = nearness(case, ["i", "y"], NO_OTHER, lambda _: {"i": np.arange(3), "y": TRUTH}, {"i": np.zeros(3), "y": TRUTH[:7]})
     assert not found
+
+
+def giving(y: np.ndarray) -> Session:
+    """A session-like object with this output."""
+    return Session(SimpleNamespace(get_inputs=list, get_outputs=list, run=lambda *_: [y]), ("y",))
+
+
+def test_the_optimised_original_may_be_further_from_the_truth() -> None:
+    far = (TRUTH + 3 * OWN).astype(np.float32)
+    outputs = {"y": (TRUTH + 5 * ELSEWHERE).astype(np.float32)}
+    assert nearness(CASE, ["y"], giving(far), truth, outputs)
+    assert not nearness(CASE, ["y"], NO_OTHER, truth, outputs)
+
+
+@pytest.mark.parametrize(("times", "accepted"), [(1.0, True), (100.0, False)])
+@pytest.mark.parametrize("rows", [2000, 7])
+def test_each_part_is_as_near_as_its_own(times: float, accepted: bool, rows: int) -> None:
+    """rows: of the optimised original; a rounding may change how many it chooses."""
+    exact, own = np.r_[1000 * TRUTH, TRUTH], np.r_[1000 * OWN, OWN]
+    mine, small = (exact + own).astype(np.float32), np.arange(2000) >= 1000
+    case = Case({}, 0, {}, {"y": mine}, {"y": Bound(np.asarray(6e-2), 2e-2)}, parts={"y": (small, ~small)})
+    outputs = {"y": (exact + times * own * small).astype(np.float32)}
+    assert bool(nearness(case, ["y"], giving(mine[:rows]), lambda _: {"y": exact}, outputs)) is accepted
+
+
+def test_an_element_of_a_sequence_that_is_missing_is_not_near() -> None:
+    many = {"s": [TRUTH, TRUTH]}
+    case = Case({}, 0, {}, many, {f"s[{number}]": CASE.bounds["y"] for number in range(2)})
+    assert nearness(case, ["s[0]", "s[1]"], NO_OTHER, lambda _: many, {"s": [TRUTH]}).keys() == {"s[0]"}
 
 
 MODEL = """
