@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,6 +92,12 @@ def test_each_part_is_as_near_as_its_own(times: float, accepted: bool, rows: int
     case = Case({}, 0, {}, {"y": mine}, {"y": Bound(np.asarray(6e-2), 2e-2)}, parts={"y": (small, ~small)})
     outputs = {"y": (exact + times * own * small).astype(np.float32)}
     assert bool(nearness(case, ["y"], giving(mine[:rows]), lambda _: {"y": exact}, outputs)) is accepted
+
+
+def test_results_of_random_operators_are_fed_to_the_truth_and_to_sessions_that_take_them() -> None:
+    case = replace(CASE, drawn={"random": TRUTH})
+    assert nearness(case, ["y"], NO_OTHER, lambda feeds: {"y": feeds["random"]}, case.outputs)
+    assert not case.fed_to(giving(TRUTH))
 
 
 def test_an_element_of_a_sequence_that_is_missing_is_not_near() -> None:
