@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onnx_subgraph import InferenceSession, SessionSettings, StaticSession, UsageError
-from onnx_subgraph.session.settings import VARIABLES, asked_for, cache_folder
+from onnx_subgraph.session.settings import VARIABLES, asked_for, cache_folder, is_strict
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +54,44 @@ def test_each_variable_sets_its_setting() -> None:
     assert SessionSettings.of_environment({"ONNX_SUBGRAPH_CACHE": "off"}).cache is None
 
 
+def test_the_other_variables_set_their_settings_too() -> None:
+    """White space, empty parts and capitals mean nothing, and 0 is a number where it can be used."""
+    given = {
+        "STATIC": " 1 ",
+        "TARGET": "native",
+        "NUMERICS": "bf16",
+        "SKIP": "gelu, ,",
+        "PATTERNS": os.pathsep.join(["", "a", ""]),
+        "CUSTOM_OP_LIBRARIES": os.pathsep.join(["", "b", "c"]),
+        "CONSTANT_INITIALIZERS": "YES",
+        "KEEP_SUBNORMALS": "True",
+        "SIMPLIFY": "OFF",
+        "DEADLINE": "0.5",
+        "CHECK": "0",
+        "RETRY": "0",
+        "CACHE": "Off",
+        "CACHE_SIZE": "512KiB",
+        "BACKEND": "None",
+        "MEASURE": "",
+    }
+    assert SessionSettings.of_environment({f"ONNX_SUBGRAPH_{name}": text for name, text in given.items()}) == SessionSettings(
+        static=True,
+        target="native",
+        numerics="bf16",
+        skip=("gelu",),
+        patterns=Path("a"),
+        libraries=("b", "c"),
+        constant_initializers=True,
+        keep_subnormals=True,
+        simplify=False,
+        deadline=0.5,
+        check=0.0,
+        retry=0.0,
+        cache=None,
+        cache_bytes=512 << 10,
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -61,7 +99,11 @@ def test_each_variable_sets_its_setting() -> None:
         ("CACHE_SIZE", "much"),
         ("CACHE_SIZE", "-1"),
         ("CACHE_SIZE", "nan"),
+        ("CACHE_SIZE", "5q"),
+        ("CACHE_SIZE", "1e30"),
         ("TIMEOUT", "0"),
+        ("DEADLINE", "0"),
+        ("CHECK", "2"),
         ("BACKEND", ";"),
         ("TARGET", "nativ"),
         ("NUMERICS", "bf17"),
@@ -82,10 +124,28 @@ def test_the_cache_is_in_the_platforms_cache_folder(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("session", "backend", "asked"),
-    [("", "", False), ("1", "", True), ("", "openvino", True), ("0", "openvino", False), ("1", "off", True), ("", "off", False)],
+    [
+        ("", "", False),
+        ("1", "", True),
+        ("", "openvino", True),
+        ("0", "openvino", False),
+        ("1", "off", True),
+        ("", "off", False),
+        ("perhaps", "openvino", False),
+    ],
 )
 def test_a_variable_turns_the_hook_on_or_off(session: str, backend: str, asked: bool) -> None:
     assert asked_for({"ONNX_SUBGRAPH_SESSION": session, "ONNX_SUBGRAPH_BACKEND": backend}) is asked
+
+
+def test_a_variable_for_static_sessions_turns_the_hook_on_too() -> None:
+    assert asked_for({"ONNX_SUBGRAPH_STATIC": "1"})
+    assert not asked_for({"ONNX_SUBGRAPH_STATIC": "1", "ONNX_SUBGRAPH_SESSION": "0"})
+    assert not asked_for({"ONNX_SUBGRAPH_STATIC": "0"})
+
+
+def test_failures_raise_where_a_variable_asks_for_it() -> None:
+    assert [is_strict({"ONNX_SUBGRAPH_STRICT": text}) for text in ("1", "", "OFF", "perhaps")] == [True, False, False, True]
 
 
 def test_every_variable_is_documented() -> None:

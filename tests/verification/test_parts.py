@@ -46,7 +46,9 @@ JOINED = {
     "blocks": """all = Concat <axis = -1> (boxes, scores) image = Unsqueeze (all, minus)
                  deep = DepthToSpace <blocksize = 2> (image) back_again = SpaceToDepth <blocksize = 2> (deep)
                  y = Squeeze (back_again, minus)""",
-    "half of the rows": "all = Concat <axis = -1> (boxes, scores) other, y = Split <axis = 1> (all)",
+    "some of the rows": """all = Concat <axis = -1> (boxes, scores) other, half = Split <axis = 1> (all)
+                           start = Constant <value_ints = [3]> () end = Constant <value_ints = [17]> ()
+                           rows = Constant <value_ints = [1]> () y = Slice (half, start, end, rows)""",
     "repeated": """all = Concat <axis = -1> (boxes, scores) twice = Constant <value_ints = [1, 2, 1]> () tiled = Tile (all, twice)
                    ones = Constant <value_ints = [1, 1, 1]> () y = Expand (tiled, ones)""",
     "chosen": """all = Concat <axis = -1> (boxes, scores) rows = Constant <value_ints = [7, 3, 5, 11, 8, 2]> ()
