@@ -115,6 +115,12 @@ def test_a_part_may_differ_by_its_own_noise(judged: Pair) -> None:
     assert judged("one Concat", original=original, scores=other).verdict == "equivalent"
 
 
+def test_an_output_that_optimisation_spoils_is_judged_by_its_parts(judged: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.verification.cases.is_too_wide", lambda *_: True)
+    verdict = judged("one Concat", factor=1.0001)
+    assert verdict.verdict == "different" and "without optimisation only" in verdict.reason
+
+
 def drawn(tmp_path: Path, body: str, y: str = "float[m, k]", opset: int = 17, more: str = "", **given: np.ndarray) -> list[Case]:
     text = f"""<ir_version: 8, opset_import: ["" : {opset}, "mine" : 1]> g (float[4, 8] x) => ({y} y) {{ {body} }} {more}"""
     path = write(tmp_path / "parts.onnx", text, **given)
