@@ -77,7 +77,7 @@ def noted(*paths: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        mine.difference_update(path for path in paths if not path.exists())
+        mine.difference_update(path for path in paths if not os.path.lexists(path))
 
 
 def separate() -> set[Path]:

@@ -335,6 +335,12 @@ def test_an_impossible_target_is_an_error(source: Path, tmp_path: Path) -> None:
         save(model, tmp_path, source)
 
 
+def test_a_name_too_long_for_a_temporary_file_is_an_error_with_a_hint(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be written") as raised:
+        save(load(source), tmp_path / f"{'a' * 245}.onnx", source)
+    assert raised.value.hint and not list(tmp_path.glob("*aaa*"))
+
+
 # External data
 
 
