@@ -32,6 +32,11 @@ def test_a_model_is_timed_against_its_fused_form(gelu: Path, run: Run) -> None:
     assert sorted(gelu.parent.iterdir()) == before, "it left something behind"
 
 
+def test_a_copy_is_not_timed_against_its_original(plain: Path, run: Run) -> None:
+    answer = run("fuse", plain, "--bench", "--json").json
+    assert answer["unchanged"] is True and "bench" not in answer
+
+
 def test_json_is_as_its_schema_says_and_has_a_profile(gelu: Path, run: Run) -> None:
     answer = run("bench", gelu, gelu, *QUICK, "--profile", "--threads", "1", "--json").json
     jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/bench"}]})

@@ -93,6 +93,8 @@ def test_an_opset_at_which_the_model_differs_by_itself_blames_no_rewrite(tmp_pat
     options = Options(target="standard", only=("gelu", "layer-normalization"), dry_run=True)
     result = fuse(model, None, load_patterns(), options)
     assert result.opset_after == 17 and set(checked) == {17}
+    reasons = {skip.reason for skip in result.skipped}
+    assert reasons and all(one.endswith("; raised to it, the model is not equivalent to the original") for one in reasons)
 
 
 ATTENTION = """
