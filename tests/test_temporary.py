@@ -19,6 +19,8 @@ from tests.cli.conftest import GELU, ROOT, save
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="locks and signals as on POSIX")
 HOST = temporary._HOST
+DEAD = 2**22 + 1
+"""No process has this number."""
 
 KILLED = """
 import os, signal, sys
@@ -101,7 +103,7 @@ def test_files_of_a_running_process_stay(tmp_path: Path) -> None:
 @POSIX
 def test_a_lock_protects_files_of_a_process_in_another_container(tmp_path: Path) -> None:
     """The process number is not in use here, but the process holds its lock."""
-    path = tmp_path / f".m.onnx.onnx-subgraph-{HOST}-{2**22 + 1}-0.tmp"
+    path = tmp_path / f".m.onnx.onnx-subgraph-{HOST}-{DEAD}-0.tmp"
     path.touch()
     with temporary.locked(path):
         temporary.sweep(tmp_path)
@@ -110,8 +112,9 @@ def test_a_lock_protects_files_of_a_process_in_another_container(tmp_path: Path)
     assert not path.exists()
 
 
-def test_files_from_another_machine_are_removed_after_a_day(tmp_path: Path) -> None:
-    path = tmp_path / f".m.onnx.onnx-subgraph-another_{HOST}-{os.getpid()}-0.tmp"
+@pytest.mark.parametrize("process", [os.getpid(), DEAD], ids=["runs here", "does not run here"])
+def test_files_from_another_machine_are_removed_after_a_day(tmp_path: Path, process: int) -> None:
+    path = tmp_path / f".m.onnx.onnx-subgraph-another_{HOST}-{process}-0.tmp"
     path.touch()
     temporary.sweep(tmp_path)
     assert path.exists()
@@ -120,12 +123,44 @@ def test_files_from_another_machine_are_removed_after_a_day(tmp_path: Path) -> N
     assert not path.exists()
 
 
+@POSIX
+def test_files_of_another_user_stay_while_the_process_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / (name := f".m.onnx.onnx-subgraph-{HOST}-{DEAD}-0.tmp")).touch()
+
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    temporary.sweep(tmp_path)
+    assert names(tmp_path) == {name}
+
+
+@POSIX
+def test_work_that_another_process_did_not_complete_restores_nothing(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"new")
+    (tmp_path / f".m.onnx.onnx-subgraph-{HOST}-{DEAD}-0.old").write_bytes(b"old")
+    (tmp_path / f".n.onnx.onnx-subgraph-{HOST}-{DEAD + 1}-0.tmp").touch()
+    temporary.sweep(tmp_path)
+    assert names(tmp_path) == {"m.onnx"} and (tmp_path / "m.onnx").read_bytes() == b"new"
+
+
+@POSIX
+def test_a_program_that_goes_to_another_folder_cleans_that_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f".m.onnx.onnx-subgraph-{HOST}-{DEAD}-0.tmp").touch()
+        monkeypatch.chdir(tmp_path / name)
+        with written_whole(Path("m.onnx")) as (file,):
+            file.write(b"x")
+        assert names(tmp_path / name) == {"m.onnx"}
+
+
 @pytest.mark.parametrize(
     "name",
     [
         ".m.onnx.1234567.0.tmp",
         "m.onnx.tmp",
-        f"onnx-subgraph-{HOST}-{2**22 + 1}-0.onnx",
+        f"onnx-subgraph-{HOST}-{DEAD}-0.onnx",
         "onnx-subgraph-notes-2026-03-04",
         ".x.tmp",
     ],
@@ -148,3 +183,24 @@ def test_work_that_was_given_up_can_not_write_its_output(tmp_path: Path, monkeyp
         temporary.clean_up(files)
         assert names(tmp_path) == {"mine"}
     assert (tmp_path / "mine").read_bytes() == b"old"
+
+
+def test_complete_work_in_one_folder_stays_if_that_in_another_is_given_up(tmp_path: Path) -> None:
+    """The old file was about to be removed."""
+    (tmp_path / "m.onnx").write_bytes(b"new")
+    old = temporary.beside(tmp_path / "m.onnx", "old")
+    old.write_bytes(b"old")
+    (tmp_path / "other").mkdir()
+    (other := temporary.beside(tmp_path / "other" / "m.onnx")).touch()
+    temporary.clean_up({old, other})
+    assert names(tmp_path) == {"m.onnx", "other"} and not names(tmp_path / "other")
+    assert (tmp_path / "m.onnx").read_bytes() == b"new"
+
+
+def test_only_files_that_are_left_stay_noted(tmp_path: Path) -> None:
+    files = temporary.separate()
+    with temporary.folder() as folder:
+        assert files == {folder}
+    with temporary.noted(left := temporary.beside(tmp_path / "m.onnx")):
+        left.touch()
+    assert files == {left}
