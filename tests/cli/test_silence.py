@@ -70,6 +70,14 @@ def test_the_json_has_the_gap(run: Run, unknown: Path) -> None:
         assert miss["change"] == gap["change"], "the inputs have shapes: to declare them would change nothing"
 
 
+def test_a_near_miss_for_another_reason_is_not_blamed_on_the_gap(run: Run, tmp_path: Path) -> None:
+    model = written(UNKNOWN.replace("Div (mystery, root)", "Div (mystery, half)"), tmp_path / "m.onnx")
+    answer = run("explain", model, "--json").json
+    (miss,) = [miss for miss in answer["near_misses"] if miss["pattern"] == "gelu"]
+    assert miss["change"] == "put the constant 0.707107 in the place of 2" and answer["gaps"][0]["patterns"] == []
+    assert "gives up" not in run("explain", model).out
+
+
 def test_a_declared_shape_closes_the_gap(run: Run, tmp_path: Path) -> None:
     model = onnx.parser.parse_model(UNKNOWN)
     model.graph.value_info.append(onnx.helper.make_tensor_value_info("mystery", onnx.TensorProto.FLOAT, ["batch", 8]))
