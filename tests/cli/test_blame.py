@@ -29,6 +29,7 @@ def test_one_wrong_site_of_twelve_layers_is_named_and_undone(run: Run, arguments
     assert result.err.startswith(f"Warning: {tmp_path / 'm.onnx'}: forgetful-norm at g7 is undone: its result g7 is 0.00")
     assert "from the truth; " in result.err and len(result.err.splitlines()) == 1
     assert "Not equivalent, and undone" in result.out and "23 fusions" in result.out
+    assert "Each fusion by itself" not in result.out
     operators = [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node]
     assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
 

@@ -85,6 +85,13 @@ def test_a_wrong_fusion_is_undone_and_no_session_of_the_model_is_opened(
     assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
 
 
+def test_the_file_is_a_copy_if_all_fusions_are_undone(run: Run, tmp_path: Path) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-2] * 2)
+    result = run("fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm", "--sites-only")
+    assert result.code == 0 and "byte for byte" in result.out
+    assert (tmp_path / "m.fused.onnx").read_bytes() == model.read_bytes()
+
+
 SAMPLES = ["bert_torchscript", "t5_torchscript", "clip_text_dynamo", "gpt2_torchscript", "unet_torchscript"]
 
 
