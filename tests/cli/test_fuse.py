@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import __version__
@@ -16,8 +17,10 @@ from onnx_subgraph.cli.fused import exit_code
 from onnx_subgraph.cli.job import Failure
 from onnx_subgraph.cli.outputs import plan_outputs
 from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.model.simplify import Simplified
 from onnx_subgraph.options import Options
 from onnx_subgraph.result import FuseResult
+from onnx_subgraph.rewriting import rounds
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.verdict import Verdict
 from tests.cli.conftest import GELU, Run, save
@@ -353,6 +356,26 @@ def test_subnormal_weights_that_matter_are_kept_and_reported(tmp_path: Path, run
     assert 0 < stored["w"][0, 0] < 1e-38
     answer = run("fuse", model, "--json", "--dry-run").json
     assert answer["unflushed"] == [{"weight": "w", "count": 1, "elements": 1}] and "flushed" not in answer
+
+
+@pytest.mark.parametrize(("weight", "unflushed"), [(1e-40, 1), (1.0, 0)])
+def test_a_wrong_simplification_is_taken_back_and_reported(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, weight: float, unflushed: int
+) -> None:
+    """Also together with zeros in the place of subnormal numbers that matter. The fusions elsewhere stay."""
+
+    def wrongly(model: ir.Model) -> Simplified:
+        for node in (found := [node for node in model.graph if node.op_type == "Tanh"]):
+            node.op_type = "Sin"
+        return Simplified(simpler=len(found))
+
+    monkeypatch.setattr(rounds, "simplify", wrongly)
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 1] x) => (float[N, 1] y, float[N, 1] z, float[N, 1] t)
+    <float[1, 1] w = {{{weight}}}> {{ y = MatMul(x, w) s = Sigmoid(x) z = Mul(x, s) t = Tanh(x) }}"""
+    answer = run("fuse", save(text, tmp_path / "m.onnx"), "--json").json
+    assert answer["unsimplified"]["simpler"] == 1 and "simplified" not in answer and "flushed" not in answer
+    assert len(answer.get("unflushed", [])) == unflushed and [one["pattern"] for one in answer["fusions"]] == ["silu"]
+    assert answer["verification"]["verdict"] == "equivalent"
 
 
 def test_subnormal_weights_become_zeros_and_the_report_says_so(tmp_path: Path, run: Run) -> None:
