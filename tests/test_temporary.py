@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,36 @@ def test_files_of_another_user_stay_while_the_process_runs(tmp_path: Path, monke
     monkeypatch.setattr(os, "kill", refuse)
     temporary.sweep(tmp_path)
     assert names(tmp_path) == {name}
+
+
+@POSIX
+def test_locks_protect_what_is_in_use_if_the_process_can_not_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from another container."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(temporary, "_is_running", lambda pid: False)
+    with temporary.folder(), written_whole(tmp_path / "m.onnx"):
+        before = names(tmp_path)
+        temporary.sweep(tmp_path)
+        assert names(tmp_path) == before
+
+
+@POSIX
+def test_a_link_with_such_a_name_stays(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"mine")
+    (tmp_path / (name := f".m.onnx.onnx-subgraph-{HOST}-{DEAD}-0.tmp")).symlink_to("m.onnx")
+    temporary.sweep(tmp_path)
+    assert names(tmp_path) == {"m.onnx", name}
+
+
+def test_a_file_is_written_to_a_folder_that_can_not_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> Iterator[Path]:
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", refuse)
+        with written_whole(tmp_path / "m.onnx") as (file,):
+            file.write(b"x")
+    assert names(tmp_path) == {"m.onnx"}
 
 
 @POSIX

@@ -47,6 +47,15 @@ def test_what_nothing_shows_to_be_right_is_not_called_different(run: Run, tmp_pa
     assert "Not shown to be right, and undone" in result.out and "Not equivalent" not in result.out
 
 
+def test_an_error_is_planted_at_one_place_alone(run: Run, tmp_path: Path) -> None:
+    """Another convolution, whose factor is not 0, shows nothing of the first."""
+    text = NOUGHT.replace("y)", "y, float[n, 2, 4, 4] z)", 1).replace("{0, 0}>", "{0, 0}, float[1, 2, 1, 1] gamma = {2, 3}>")
+    text = text.replace("y = Add(x, b)", "y = Add(x, b) d = Conv(x, w) z = Mul(d, gamma)")
+    answer = run("fuse", save(text, tmp_path / "m.onnx"), "--json").json
+    assert [one["node"] for one in answer["undone"]] == ["b"]
+    assert [one["pattern"] for one in answer["fusions"]] == ["conv-affine"]
+
+
 def test_sites_that_are_wrong_in_the_same_way_are_told_once(run: Run, tmp_path: Path) -> None:
     model = layers(tmp_path / "m.onnx", [1e-5, 1e-2, 1e-2, 1e-5, 1e-2])
     result = run("fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm,gelu", "--json")

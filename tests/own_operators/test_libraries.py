@@ -53,6 +53,14 @@ def test_shapes_found_by_running_are_not_written(run: Run, holding: Path, librar
     assert not declared.type.tensor_type.HasField("shape")
 
 
+def test_with_sites_only_the_model_is_not_run_to_find_shapes(
+    run: Run, holding: Path, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onnx_subgraph.pipeline.find_shapes", lambda *_: pytest.fail("the model was run"))
+    result = run("fuse", holding, "--custom-op-library", library, "--sites-only", "--dry-run", "--json")
+    assert result.code == 0 and result.json["fusions"] == []
+
+
 def test_without_its_library_the_model_can_not_be_verified(run: Run, holding: Path) -> None:
     told = run("verify", holding, holding, "--json")
     assert (told.code, told.json["verdict"]) == (2, "not-run")
