@@ -322,9 +322,19 @@ def test_a_model_and_its_data_change_together_or_not_at_all(
     except (ModelError, KeyboardInterrupt) as caught:
         outcome = caught
     assert (outcome is None) == (failing > (4 if existing else 2))
+    assert not isinstance(outcome, ModelError) or str(outcome).startswith(f"{pair[1]}: cannot be written: Input/output error")
     said = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     content = b"after" if outcome is None else b"before"
     assert said == ({p.name: content for p in pair} if existing or outcome is None else {})
+
+
+def test_a_file_is_never_absent_while_it_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (target := tmp_path / "model.onnx").write_bytes(b"before")
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda self, other: [target.exists() or pytest.fail("absent"), replace(self, other)][1])
+    with atomic.written_whole(target) as (file,):
+        file.write(b"after")
+    assert target.read_bytes() == b"after"
 
 
 def test_an_impossible_target_is_an_error(source: Path, tmp_path: Path) -> None:
