@@ -235,3 +235,29 @@ def test_only_files_that_are_left_stay_noted(tmp_path: Path) -> None:
     with temporary.noted(left := temporary.beside(tmp_path / "m.onnx")):
         left.touch()
     assert files == {left}
+
+
+@POSIX
+@pytest.mark.parametrize("given_up", [True, False])
+def test_files_that_are_set_aside_are_restored_by_who_gives_the_work_up_alone(
+    given_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a process in another container, which sees a lock."""
+    pair = (tmp_path / "m.onnx.data", tmp_path / "m.onnx")
+    for path in pair:
+        path.write_bytes(b"old")
+    monkeypatch.setattr(temporary, "_is_running", lambda pid: False)
+    files, replace, calls = temporary.separate(), Path.replace, list[Path]()
+
+    def counted(self: Path, target: Path) -> Path:
+        calls.append(self)
+        if len(calls) == 3:  # both are set aside
+            temporary.clean_up(files) if given_up else temporary.sweep(tmp_path)
+            assert [path.exists() for path in pair] == [given_up] * 2
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", counted)
+    with pytest.raises(KeyboardInterrupt), written_whole(*pair):
+        pass
+    assert names(tmp_path) == {path.name for path in pair} and {path.read_bytes() for path in pair} == {b"old"}
