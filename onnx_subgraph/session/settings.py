@@ -203,7 +203,7 @@ def _bytes(text: str) -> int:
 
 
 def _seconds(given: Mapping[str, str], name: str, default: Any) -> Any:
-    return _number(given, name, default, 1e9, "is no number of seconds", "600") or default
+    return _number(given, name, default, 1e9, "is no number of seconds", "600")
 
 
 def _share(given: Mapping[str, str], name: str, default: float) -> float:

@@ -465,6 +465,32 @@ def test_copying_is_byte_for_byte(tmp_path: Path) -> None:
         hand_on(source, source)
 
 
+@pytest.mark.parametrize("refuses", [True, False])
+def test_bytes_that_the_system_does_not_copy_are_copied_through_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    def some(source: int, target: int, count: int, start: int, goal: int) -> int:
+        if start > 10:
+            if refuses:
+                raise OSError(18, "Invalid cross-device link")
+            return 0
+        return os.pwrite(target, os.pread(source, 7, start), goal)
+
+    monkeypatch.setattr(os, "copy_file_range", some, raising=False)
+    content = bytes(range(250))
+    (tmp_path / "in").write_bytes(content)
+    with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
+        source.seek(10)
+        target.write(b"head")
+        atomic.copy_bytes(source, target, 200)
+        target.write(b"tail")
+        assert source.read() == content[210:]
+        source.seek(10)
+        with pytest.raises(OSError, match="ended 10 bytes early"):
+            atomic.copy_bytes(source, target, 250)
+    assert (tmp_path / "out").read_bytes()[:208] == b"head" + content[10:210] + b"tail"
+
+
 def test_copying_does_not_overwrite_the_data_of_another_model(tmp_path: Path) -> None:
     source = with_data(tmp_path / "in")
     other = with_data(tmp_path / "out", size=1 << 9).rename(tmp_path / "out" / "other.onnx")
