@@ -111,7 +111,7 @@ class SessionSettings:
             check=_share(given, "CHECK", default.check),
             verify=_flag(given, "VERIFY", default.verify),
             strict=_flag(given, "STRICT", default.strict),
-            cache=cache_folder(environment) if not cache else None if cache.lower() in _NO else Path(cache).absolute(),
+            cache=cache_folder(environment) if not cache else None if cache.lower() in _NO else Path(cache),
             cache_bytes=_bytes(given["CACHE_SIZE"]) if given.get("CACHE_SIZE") else default.cache_bytes,
             timeout=_seconds(given, "TIMEOUT", default.timeout),
             retry=_number(given, "RETRY", default.retry, 1e9, "is no number of seconds", "3600"),

@@ -168,15 +168,35 @@ def test_who_runs_a_model_otherwise_keeps_its_weights_its_own(
     assert prepare.specializing(replace(settings, **changed), providers, {"x": (3, 160)}, packs=True).packs is packs
 
 
-def test_damaged_weights_are_not_shared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [0, -SIZE // 2], ids=["a weight", "what onnxruntime made of one"])
+def test_damaged_weights_are_not_shared(tmp_path: Path, at: int) -> None:
     (weights,) = packed(LAYERS, 3, tmp_path).glob(f"*{WEIGHTS}")
     with weights.open("r+b") as file:
-        file.write(bytes(SIZE))
+        file.seek(at, os.SEEK_SET if at >= 0 else os.SEEK_END)
+        file.write(bytes(SIZE // 2))
     again = packed(LAYERS, 40, tmp_path)
     expected = onnxruntime.InferenceSession(tmp_path / "40.onnx").run(None, feeds(40))[0]
     found = onnxruntime.InferenceSession(again / PACKED).run(None, feeds(40))[0]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
     assert len(names(again)) == 2, "what is whole is shared, what is damaged is written again"
+
+
+def test_a_file_that_programs_have_mapped_is_not_written_to(tmp_path: Path) -> None:
+    """A program that reads a file while it is cut off and written again is ended by the system."""
+    first = packed(LAYERS, 3, tmp_path)
+    (weights,) = first.glob(f"*{WEIGHTS}")
+    whole = weights.read_bytes()
+    weights.write_bytes(bytes(len(whole)))
+    weights.rename(first / "mapped")
+    packing.pack(first / MODEL, first / "again.onnx", tmp_path / "store")
+    assert weights.read_bytes() == whole and not any((first / "mapped").read_bytes())
+
+
+def test_a_model_without_large_weights_is_not_packed(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Abs (x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / MODEL)
+    with pytest.raises(packing.UnpackedError, match="no large weights"):
+        packing.pack(tmp_path / MODEL, tmp_path / PACKED, tmp_path / "store")
 
 
 def test_weights_without_an_entry_are_removed_from_the_cache(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ def test_one_name_needs_no_list_and_several_may_be_in_one() -> None:
         {"cache": b"folder"},
         {"target": "nativ"},
         {"numerics": "bf17"},
+        {"numerics": "bf17", "target": "native"},
         {"numerics": "bf16"},
     ],
     ids=str,
