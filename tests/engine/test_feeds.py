@@ -82,6 +82,24 @@ def test_an_output_that_is_an_input_is_not_the_callers_own(tmp_path: Path) -> No
     assert found[0] is not given and not np.shares_memory(found[0][0], FLOATS)
 
 
+def test_an_output_that_is_a_weight_is_the_callers_own(tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+      g (float[n] x) => (float[n] y, float[2] w) <float[2] w = {1.0, 2.0}> { y = Mul (x, w) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    session = EngineSession(tmp_path / "model.onnx")
+    found = session.run(None, {"x": np.ones(2, np.float32)})
+    before = [array.copy() for array in found]
+    found[1][:] = 9
+    assert_equal(session.run(None, {"x": np.ones(2, np.float32)}), before)
+
+
+def test_an_unknown_output_is_named_with_those_that_there_are(tmp_path: Path) -> None:
+    _, session = sessions(tmp_path, "float[m]", "float[m]", "z = Identity (t)")
+    with pytest.raises(UsageError, match="the model has no output nothing") as raised:
+        session.run(["z", "nothing"], {"x": X, "t": FLOATS})
+    assert raised.value.hint is not None and "z" in raised.value.hint
+
+
 def test_sequences_flow_between_parts(tmp_path: Path) -> None:
     """The engine reads the length of a sequence, and a node after the engine reads its elements."""
     source, target = tmp_path / "model.onnx", tmp_path / "parted.onnx"

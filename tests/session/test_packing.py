@@ -188,7 +188,7 @@ def test_a_file_that_programs_have_mapped_is_not_written_to(tmp_path: Path) -> N
     whole = weights.read_bytes()
     weights.write_bytes(bytes(len(whole)))
     weights.rename(first / "mapped")
-    packing.pack(first / MODEL, first / "again.onnx", tmp_path / "store")
+    assert packing.pack(first / MODEL, first / "again.onnx", tmp_path / "store") == len(whole)
     assert weights.read_bytes() == whole and not any((first / "mapped").read_bytes())
 
 
