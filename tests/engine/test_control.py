@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx_subgraph import EngineSession
 from onnx_subgraph.engine.custom_op import register_engines
 from onnx_subgraph.engine.engine import EngineSettings
-from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from onnx_subgraph.partitioning.inline import inline
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import PartitionResult, partition
@@ -202,6 +202,9 @@ def test_warming_reaches_bodies(tmp_path: Path) -> None:
     before = len(backend.compiled)
     session.run(None, feeds(2, True))
     assert session.fallbacks == 0 and len(backend.compiled) == before
+    failing = EngineSession(target, backends={"scripted": Only("Mul", "Tanh", "Add", answering=fails(RuntimeError("gone")))})
+    with pytest.raises(EngineError, match="gone"):
+        failing.warm(feeds(2, True))
 
 
 @NEEDED
