@@ -13,7 +13,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from onnx_subgraph.backends.names import is_file_name, names_in
-from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session.digest import Memory, digest_of, sources, versions
 from onnx_subgraph.session.settings import SessionSettings
@@ -28,7 +27,7 @@ ISA, KERNELS = "ONNX_SUBGRAPH_ISA", "ONNX_SUBGRAPH_KERNELS"
 
 def ingredients(settings: SessionSettings, memory: Memory) -> str:
     """A digest of all these inputs, except the model and the commands."""
-    patterns = with_names_resolved(settings.patterns)
+    patterns = several(settings.patterns)
     parts = [versions(), *_files((file for place in patterns for file in sources(place)), memory)]
     parts += [part for point in _plugins() for part in _plugin(point, memory)]
     parts += _files((Path(name) for name in names_in(settings.backend or "") if is_file_name(name)), memory)

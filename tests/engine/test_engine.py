@@ -76,6 +76,11 @@ FAULTS: dict[str, tuple[Scripted, str]] = {
     "gives too few outputs": (Scripted(answering=lambda o: o[:1]), "gave 1 outputs, the region has 2"),
     "gives too many outputs": (Scripted(answering=lambda o: [*o, o[0]]), "gave 3 outputs, the region has 2"),
     "gives no arrays": (Scripted(answering=lambda o: [None, o[1]]), "gave NoneType for y"),
+    "says it in lines": (
+        Scripted(answering=fails(OSError("lost:\n\n  the device\n of\nthis\nmachine"))),
+        "OSError: lost: the device of this(?! machine)",
+    ),
+    "says very much": (Scripted(answering=fails(OSError("x" * 999))), r"OSError: x{388}\.\.\."),
     "gives nothing": (Scripted(answering=lambda o: None), "did not run it: .*NoneType"),
 }
 
