@@ -69,7 +69,8 @@ def fitted(
     recipe = parse_recipe(written)
     named = solve([*zip(recipe.left, start, strict=True), *zip(recipe.right, result, strict=True)], dict(given))
     if isinstance(named, Mismatch):
-        return replace(named, found=f"{named.found}, from {shape_words(start)} to {shape_words(result)}")
+        found = f"{named.found}, from {shape_words(start)} to {shape_words(result)}"
+        return replace(named, expected=as_written(named.expected), found=found, change=as_written(named.change))
     form = None if steps is None else _followed(start, steps)
     repeats = any(isinstance(step, Repetition) for step in steps or ())
     if repeats != (word == "repeat") or form != recipe_form(recipe, named):

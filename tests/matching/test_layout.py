@@ -6,6 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.errors import PatternError
+from onnx_subgraph.matching.find import find
 from onnx_subgraph.model.shapes import infer_shapes
 from tests.matching.graphs import found, matches, model, pattern
 
@@ -323,6 +324,12 @@ def test_an_ellipsis_stands_for_any_number_of_first_axes(dims: str, shape: str, 
     constants = f"int64[{rank}] parts = {{{shape}}}"
     graph = model(f"r = Reshape(x, parts) {moved}", inputs=f"float[{dims}] x", outputs="y", constants=constants)
     assert matches(PARTS, graph) == int(found_any)
+
+
+def test_no_reason_names_an_axis_of_an_ellipsis() -> None:
+    graph = model("r = Reshape(x, n) y = Relu(r)", inputs="float[2, 3, 8] x", outputs="y", constants="int64[4] n = {3, 2, 2, 4}")
+    (miss,) = find(graph, [PARTS], thorough=True).near_misses
+    assert miss.expected.startswith("an axis ...") and "ellipsis" not in f"{miss}"
 
 
 @pytest.mark.parametrize(
