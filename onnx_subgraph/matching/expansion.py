@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from math import isfinite
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -200,22 +201,28 @@ class Products(Expansions):
 
 def _opposites(view: View) -> Mapping[ir.Value, Factoring]:
     """Each stored factor that is the negative of an earlier one, as -1 times that one. Factors have several elements."""
-    found: dict[ir.Value, Factoring] = {}
     alike: dict[Hashable, list[tuple[ir.Value, np.ndarray]]] = {}
     for value in dict.fromkeys(v for node in view.by_operator.get(("", "Mul"), ()) for v in node.inputs):
         if value is None or value.const_value is None or value.dtype not in FLOATS:
             continue
         array = view.constants.array(value)
-        if array is None or array.size < 2:
-            continue
-        some = array.reshape(-1)[:: max(1, array.size // 8)]  # a few elements, because most constants differ in them
-        earlier = alike.setdefault((value.dtype, array.shape, abs(some).tobytes()), [])
-        other = next((v for v, elements in earlier if (elements == -array).all()), None)
-        if other is None:
-            earlier.append((value, array))
-        else:
-            found[value] = Factoring(((other, 1.0),), -1.0, (), (), 0.0)
+        if array is not None and array.size > 1:
+            some = array.reshape(-1)[:: max(1, array.size // 8)]  # a few elements, because most constants differ in them
+            alike.setdefault((value.dtype, array.shape, abs(some).tobytes()), []).append((value, array))
+    found: dict[ir.Value, Factoring] = {}
+    for group in (group for group in alike.values() if len(group) > 1):
+        earlier: dict[bytes, ir.Value] = {}
+        for value, array in group:
+            if (other := earlier.get(_digest(0 - array))) is not None:
+                found[value] = Factoring(((other, 1.0),), -1.0, (), (), 0.0)
+            else:
+                earlier.setdefault(_digest(array + 0), value)
     return found
+
+
+def _digest(array: np.ndarray) -> bytes:
+    """A digest of the elements of an array without -0."""
+    return sha256(array.tobytes()).digest()
 
 
 def _is_float(node: ir.Node) -> bool:

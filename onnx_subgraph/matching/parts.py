@@ -131,8 +131,10 @@ def _interval(view: View, node: ir.Node, result: ir.Value, axis: int, whole: int
         return (offset, offset + shape[axis].number) if cut % source.shape.rank() == axis else None
     if node.op_type == "Gather":
         place = None if node.inputs[1] is None else view.constants.array(node.inputs[1])
-        at = None if place is None or place.ndim else int(place) % whole
-        return None if at is None or node.attributes.get_int("axis", 0) % len(source.shape or ()) != axis else (at, at + 1)
+        if place is None or place.ndim or not -whole <= place < whole:
+            return None
+        at = int(place) % whole
+        return (at, at + 1) if node.attributes.get_int("axis", 0) % len(source.shape or ()) == axis else None
     operands = [view.constants.array(v) if v is not None else None for v in node.inputs[1:]]
     if len(operands) < 2 or operands[0] is None or operands[1] is None or operands[0].size != 1:
         return None

@@ -46,6 +46,8 @@ FLIPS = 2.0
 """The allowed fraction of flipped integers, or of elements that jump, in units of the largest fraction that noise flipped."""
 JUMP = 100.0
 """How much further than the others an element moves that jumps."""
+MANY = 256
+"""The fewest elements of a part whose root mean square is bounded."""
 MOST_JUMPS = 0.05
 """The largest fraction of elements that jump in one draw; if more move far, the noise is large."""
 
@@ -170,8 +172,14 @@ def bound(
     furthest = float(np.ptp(values)) if values.size else 0.0
     if noise.rms and aggregate >= np.std(values):
         element, aggregate = np.maximum(element, furthest), max(aggregate, furthest)
-    parts = tuple((mask, bound(reference[mask], part, fix_overflows=fix_overflows)) for mask, part in noise.parts)
+    parts = tuple((mask, _of_part(bound(reference[mask], part, fix_overflows=fix_overflows))) for mask, part in noise.parts)
     return Bound(element, aggregate, free, min(1.0, FLIPS * noise.flips), furthest, parts)
+
+
+def _of_part(whole: Bound) -> Bound:
+    """The bound of a part: of few elements, one or two may have all of the noise, so they are not judged together."""
+    few = whole.element.size < MANY
+    return replace(whole, aggregate=max(whole.aggregate, float(whole.element.max()))) if few else whole
 
 
 def _floor(reference: Array) -> Array:

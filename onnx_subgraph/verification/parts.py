@@ -23,7 +23,8 @@ MOST = 64
 """The most results that an output may join; more are the steps of one computation."""
 _MOVED = {
     **dict.fromkeys(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Expand"), (0,)),
-    **dict.fromkeys(("Cast", "Tile", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"), (0,)),
+    **dict.fromkeys(("Cast", "Compress", "Dropout", "Tile", "Gather", "GatherElements", "GatherND"), (0,)),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), (0,)),
     **dict.fromkeys(("ScatterND", "ScatterElements"), (0, 2)),
 }
 """Operator → the operands whose elements it moves. Concat moves all of them."""

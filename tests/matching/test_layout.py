@@ -261,7 +261,8 @@ THIRD = pattern(
     example='{x: "float32[3, 2, 4]"}',
     let="shape = [n, f]",
 )
-PLACES = "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 minus = {-1}, int64[1] flat = {1}, int64[1] last = {-1}"
+PLACES = """int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 minus = {-1}, int64 beyond = {3}, int64 below = {-4},
+  int64[1] flat = {1}, int64[1] last = {-1}"""
 
 
 @pytest.mark.parametrize(
@@ -280,6 +281,9 @@ PLACES = "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 minus = {-1}
         ("B, 2, 2", "a = Gather<axis = 1>(x, zero) b = Gather<axis = 1>(x, one) {rest}", False),
         ("B, 2, 3", "a = Gather<axis = -1>(x, zero) b = Gather<axis = -1>(x, one) {rest}", False),
         ("B, 2, F", "a = Gather<axis = -1>(x, zero) b = Gather<axis = -1>(x, one) {rest}", False),
+        ("B, 2, 0", "a = Gather<axis = -1>(x, zero) b = Gather<axis = -1>(x, one) {rest}", False),
+        ("B, 2, 2", "a = Gather<axis = -1>(x, zero) b = Gather<axis = -1>(x, beyond) {rest}", False),
+        ("B, 2, 2", "a = Gather<axis = -1>(x, below) b = Gather<axis = -1>(x, one) {rest}", False),
         ("B, 2, 2", "a = Gather<axis = -1>(x, zero) w = Neg(x) b = Gather<axis = -1>(w, one) {rest}", False),
     ],
 )

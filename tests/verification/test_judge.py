@@ -186,6 +186,17 @@ def test_one_draw_among_others_that_move_nothing_bounds_parts_less_too() -> None
         assert (part.element < whole.element).all()
 
 
+@pytest.mark.parametrize(("size", "equal"), [(32, True), (1024, False)])
+def test_few_elements_of_a_part_are_not_judged_together(size: int, equal: bool) -> None:
+    """In a peaked softmax few elements have all of the noise: a few draws show how far each goes, and not how far they all go."""
+    r, peak = output(0, (size,)), np.arange(size) % 10 == 0
+    noise = Noise(parts=((np.ones(size, bool), Noise()),))
+    for sign in (1, -1):
+        noise.add(r, (r + sign * np.float32(1e-4) * peak).astype(np.float32))
+    allowed = bound(r, noise)
+    assert compare(r, r + np.float32(8e-4) * peak, allowed.parts[0][1]).equal is equal
+
+
 def test_larger_roundings_widen_the_bounds_of_parts() -> None:
     r, noise = joined()
     allowed, other = bound(r, noise), r + np.float32(1e-6) * ~LARGE

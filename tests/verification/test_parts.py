@@ -49,6 +49,9 @@ JOINED = {
     "some of the rows": """all = Concat <axis = -1> (boxes, scores) other, half = Split <axis = 1> (all)
                            start = Constant <value_ints = [3]> () end = Constant <value_ints = [17]> ()
                            rows = Constant <value_ints = [1]> () y = Slice (half, start, end, rows)""",
+    "dropped": "all = Concat <axis = -1> (boxes, scores) y = Dropout (all)",
+    "compressed": """all = Concat <axis = -1> (boxes, scores) kept = Constant <value = bool[8] {1, 0, 1, 1, 1, 1, 0, 1}> ()
+                     y = Compress <axis = 2> (all, kept)""",
     "repeated": """all = Concat <axis = -1> (boxes, scores) twice = Constant <value_ints = [1, 2, 1]> () tiled = Tile (all, twice)
                    ones = Constant <value_ints = [1, 1, 1]> () y = Expand (tiled, ones)""",
     "chosen": """all = Concat <axis = -1> (boxes, scores) rows = Constant <value_ints = [7, 3, 5, 11, 8, 2]> ()
