@@ -400,3 +400,32 @@ def test_the_lowest_number_of_float16_is_raised_as_well(tmp_path: Path) -> None:
         None, feeds | {"keep": np.zeros((2, 1, 1, 8), bool)}
     )
     assert found.any()
+
+
+SCALED = """
+<ir_version: 8, opset_import: ["": 17]>
+bart (float[b, s, 16] x, float[b, s, 16] k, float[b, s, 16] v, float[b, 1, s, s] mask) => (float[b, s, 16] y)
+<float scale = {0.35355339}, int64[4] apart = {0, -1, 2, 8}> {
+  q = Mul(x, scale)  shape = Shape(x)  zero = Constant <value_int = 0> ()  one = Constant <value_int = 1> ()
+  n = Constant <value_ints = [-1]> ()  eight = Constant <value_ints = [8]> ()  two = Constant <value_ints = [2]> ()
+  wide = Constant <value_ints = [16]> ()  first = Constant <value_ints = [0]> ()
+  bs = Gather(shape, zero)  ss = Gather(shape, one)  b1 = Unsqueeze(bs, first)  s1 = Unsqueeze(ss, first)
+  h1 = Mul(b1, two)  flat = Concat <axis = 0> (h1, s1, eight)  heads = Concat <axis = 0> (b1, two, s1, s1)
+  weights = Concat <axis = 0> (h1, s1, s1)  back = Concat <axis = 0> (b1, two, s1, eight)
+  whole = Concat <axis = 0> (b1, s1, wide)
+  q4 = Reshape(q, apart)  qt = Transpose <perm = [0, 2, 1, 3]> (q4)  q3 = Reshape(qt, flat)
+  k4 = Reshape(k, apart)  kt = Transpose <perm = [0, 2, 1, 3]> (k4)  k3 = Reshape(kt, flat)
+  v4 = Reshape(v, apart)  vt = Transpose <perm = [0, 2, 1, 3]> (v4)  v3 = Reshape(vt, flat)
+  kk = Transpose <perm = [0, 2, 1]> (k3)  scores = MatMul(q3, kk)  s4 = Reshape(scores, heads)  masked = Add(s4, mask)
+  s3 = Reshape(masked, weights)  p = Softmax <axis = -1> (s3)  o = MatMul(p, v3)
+  o4 = Reshape(o, back)  ot = Transpose <perm = [0, 2, 1, 3]> (o4)  y = Reshape(ot, whole)
+}
+"""
+
+
+def test_the_scale_of_queries_is_taken_where_batch_and_heads_are_one_axis(library: Library, tmp_path: Path) -> None:
+    """As in BART: the queries are scaled before their heads are told apart."""
+    onnx.save(onnx.parser.parse_model(SCALED), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
+    assert result.operators_after["Attention"] == 1 and not {"Mul", "Reshape", "Transpose"} & result.operators_after.keys()
+    assert result.verdict.verdict == "equivalent"
