@@ -76,6 +76,8 @@ def settled_attempt(
             return None if wrong is None else reference.verdict(wrong)
 
     found = verdict(first)
+    if found.verdict == "different":
+        clock.progress("the outputs differ: which rewrite changes them?")
     if found.verdict == "different" and attempt.raised_for and _differs(attempt.base, reference, clock):
         return Settled(first, found)  # no rewrite is to blame: raised to this opset, the model differs by itself
     settled = settle(first, found, partial(rewriter, attempt.base), verdict, check, plant)

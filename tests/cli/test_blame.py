@@ -34,6 +34,11 @@ def test_one_wrong_site_of_twelve_layers_is_named_and_undone(run: Run, arguments
     assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
 
 
+def test_the_search_for_the_wrong_site_is_told(run: Run, arguments: list[object]) -> None:
+    """In a slow model it takes many verifications."""
+    assert "the outputs differ: which rewrite changes them?" in run(*arguments, "-v", "--dry-run").err
+
+
 NOUGHT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 2, 4, 4] x) => (float[n, 2, 4, 4] y) <float[2, 2, 1, 1] w = {1, 2, 3, 4}, float[1, 2, 1, 1] beta = {0, 0}> {
   c = Conv(x, w) b = Mul(c, beta) y = Add(x, b)
