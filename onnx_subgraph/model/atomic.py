@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,13 +28,12 @@ def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
     for folder in {target.parent for target in targets}:
         temporary.sweep_once(folder)
     paths = [temporary.beside(target) for target in targets]
-    files: list[BinaryIO] = []
     with temporary.held(*paths):
         try:
-            try:
-                files.extend(path.open("xb") for path in paths)
+            with ExitStack() as opened:
+                files = tuple(opened.enter_context(path.open("xb")) for path in paths)
                 with temporary.locked(*paths):
-                    yield tuple(files)
+                    yield files
                     for file in files:
                         file.flush()
                         os.fsync(file.fileno())
@@ -42,9 +41,6 @@ def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
                     with _set_aside(targets if len(targets) > 1 else ()):
                         for path, target in zip(paths, targets, strict=True):
                             path.replace(target)
-            finally:
-                for file in files:
-                    file.close()
         except OSError as error:
             reason = error.strerror or str(error)
             raise ModelError(
