@@ -27,6 +27,15 @@ def shifted(feeds: Mapping[str, np.ndarray], pattern: Pattern) -> dict[str, np.n
     return {**feeds, **{n: (a + FAR).astype(a.dtype) for n, a in free.items()}} if free else None
 
 
+def nearby(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The feeds with every float moved to one of its two neighbours."""
+    rng = np.random.default_rng(0)
+    return {
+        n: np.nextafter(a, np.where(rng.random(a.shape) < 0.5, -np.inf, np.inf).astype(a.dtype)) if a.dtype.kind == "f" else a
+        for n, a in feeds.items()
+    }
+
+
 def _free(feeds: Mapping[str, np.ndarray], pattern: Pattern) -> dict[str, np.ndarray]:
     """The floats for which the example gives no range."""
     free = {name for name, example in pattern.example.items() if example.low is None and example.high is None}

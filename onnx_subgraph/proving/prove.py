@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 import onnx_ir as ir
@@ -27,7 +28,7 @@ from onnx_subgraph.model.shapes import copied
 from onnx_subgraph.proving.comparison import BLIND, PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.coverage import Coverage
 from onnx_subgraph.proving.covering import covering, spellings_of_each, spellings_of_pairs
-from onnx_subgraph.proving.draw import shifted, widened
+from onnx_subgraph.proving.draw import nearby, shifted, widened
 from onnx_subgraph.proving.given import drawn, given, inferred, parsed
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.missing import why_not_found
@@ -194,7 +195,8 @@ class _Proof:
         for where, draw in (("on large values", widened), ("far from 0", shifted)):
             feeds = None if draw is shifted and centred else draw(instance.feeds, self.pattern)
             if feeds is not None:
-                exact = Exact(instance.proto, feeds, evaluate(instance.proto, feeds))
+                near = partial(evaluate, instance.proto, nearby(feeds))
+                exact = Exact(instance.proto, feeds, evaluate(instance.proto, feeds), near)
                 what, place = f"{where}, a fused instance differs", f"{spelling}, {target}"
                 self.agrees(what, exact, fused.model, place, may_be_blind=True)
 

@@ -245,6 +245,11 @@ def test_digits_that_are_lost_far_from_0_are_found() -> None:
     assert not failures(written(right, lossy, '{"x, z": "float32[2, 8] in [-3, 3]"}'))
 
 
+def test_a_result_that_turns_on_the_last_digit_of_an_input_is_not_judged_by_its_luck() -> None:
+    """Of sines of thousands, the factor 16 loses no digit, and the sum of two products loses as many as `x` has too few."""
+    assert not failures(written("y = Sin(16.0 * x)", "y = Sin(13.0 * x + 3.0 * x)", X))
+
+
 def test_what_assumes_centred_values_is_still_compared_on_large_ones() -> None:
     wrong = written("y = Relu(x)", "y = Clip(x, 0.0, 6.0)", X, assumes="centred")
     assert "on large values" in failures(wrong) and "far from 0" not in failures(wrong)
