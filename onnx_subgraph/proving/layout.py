@@ -1,6 +1,6 @@
 """Build layout words in an instance: `rearrange` as Reshape, Transpose, Reshape; `split` as Split or as Slices.
 
-A `rearrange` that moves no axis is one Reshape, and one that only moves axes one Transpose. The sizes of named axes come from
+A Reshape or a Transpose that changes nothing is left out. The sizes of named axes come from
 the example and from the shapes of the nodes built so far.
 """
 
@@ -84,11 +84,12 @@ def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
     if not new and all(len(axis) == 1 for axis in (*left, *right)):
         return builder.node("Transpose", [source], {"perm": [before.index(n) for n in after]})
     apart = [*before[:1], *new, *before[1:]]
-    opened = _reshape(builder, source, [1 if n in new else sizes[n] for n in apart])
+    is_open = apart == before and all(len(axis) == 1 for axis in left)
+    opened = source if is_open else _reshape(builder, source, [1 if n in new else sizes[n] for n in apart])
     if new:
         opened = builder.node("Expand", [opened, builder.numbers([sizes[n] if n in new else 1 for n in apart])])
     turned = builder.node("Transpose", [opened], {"perm": [apart.index(n) for n in after]})
-    return _reshape(builder, turned, grouped)
+    return turned if all(len(axis) == 1 for axis in right) else _reshape(builder, turned, grouped)
 
 
 def split(builder: Builder, term: syntax.Rearrange, wanted: int) -> list[str]:
