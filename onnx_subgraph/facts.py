@@ -19,6 +19,7 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.element_types import numpy_name
 from onnx_subgraph.model.intervals import interval
 from onnx_subgraph.model.repetition import doubled, paired
+from onnx_subgraph.model.triangle import causal
 
 
 class TypeFacts:
@@ -87,6 +88,11 @@ class Facts(TypeFacts):
         return binary(self._constants, self._value)
 
     @property
+    def is_causal(self) -> bool | None:
+        """Whether a mask lets each row of scores see the columns up to its own; None where unknown."""
+        return causal(self._constants, self._value)
+
+    @property
     def is_dequantized(self) -> bool:
         """Whether DequantizeLinear computes the value: onnxruntime may run its consumers on integers."""
         producer = self._value.producer()
@@ -142,6 +148,7 @@ class Number:
     is_doubled: ClassVar[bool] = False
     is_paired: ClassVar[bool] = False
     is_binary: ClassVar[bool] = False
+    is_causal: ClassVar[bool] = False
     is_dequantized: ClassVar[bool] = False
 
     @property

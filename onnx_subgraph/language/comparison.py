@@ -41,6 +41,7 @@ _PROPERTIES = {
     "is_doubled": "whether the second half of each row of `{}` equals the first",
     "is_paired": "whether neighbours in the rows of `{}` are equal in pairs",
     "is_binary": "whether every element of `{}` is 0 or 1",
+    "is_causal": "whether `{}` hides the columns behind the diagonal and nothing else",
     "lower_bound": "a number that no element of `{}` is below",
 }
 """Facts about all elements of a value, in words."""

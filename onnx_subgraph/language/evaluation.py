@@ -56,6 +56,7 @@ class _Written:
     is_doubled: ClassVar[bool] = False
     is_paired: ClassVar[bool] = False
     is_binary: ClassVar[bool] = False
+    is_causal: ClassVar[bool] = False
     is_dequantized: ClassVar[bool] = False
 
     @property

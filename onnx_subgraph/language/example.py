@@ -1,12 +1,13 @@
 """Read the `example` of a pattern: the types, shapes and ranges of its free values in the models that prove it.
 
-`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a literal value: `1e-5`, `[1, 2]`, `tanh`. Values with the same
-example can share a key: `scale, shift: float32[8]`.
+`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a literal value: `1e-5`, `[1, 2]`, `[[1, 0], [0, 1]]`, `tanh`.
+Values with the same example can share a key: `scale, shift: float32[8]`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
@@ -37,8 +38,7 @@ def read_example(name: str, data: Data) -> Example:
     """The example of `name`. Raises PatternError, with the place."""
     if isinstance(data, Items):
         value = _list(data)
-        first = value[0] if value else 0
-        return Example(_dtype(first), (len(value),), value=value)
+        return Example(_dtype(next(_elements(value), 0)), _sizes(value), value=value)
     if not isinstance(data, Scalar):
         raise PatternError(f"the example of `{name}` is not a shape", span=data.span, hint=USAGE)
     if not data.text and not data.style:
@@ -78,13 +78,25 @@ def read_scalar(data: Scalar) -> bool | int | float | str:
     return data.text
 
 
-def _list(data: Items) -> tuple[bool | int | float | str, ...]:
-    values: list[bool | int | float | str] = []
+def _list(data: Items) -> tuple[Static, ...]:
+    """Numbers or strings, or rows of as many of them."""
+    values: list[Static] = []
     for item in data.items:
-        if not isinstance(item, Scalar):
+        if not isinstance(item, Scalar | Items):
             raise PatternError("a list of an example holds numbers or strings", span=item.span, hint=USAGE)
-        values.append(read_scalar(item))
+        values.append(read_scalar(item) if isinstance(item, Scalar) else _list(item))
+        if _sizes(values[-1]) != _sizes(values[0]):
+            raise PatternError("the rows of an example differ in length", span=item.span, hint="write as many numbers in each")
     return tuple(values)
+
+
+def _sizes(value: Static) -> tuple[int, ...]:
+    return (len(value), *(_sizes(value[0]) if value else ())) if isinstance(value, tuple) else ()
+
+
+def _elements(value: Static) -> Iterator[Static]:
+    for item in value if isinstance(value, tuple) else ():
+        yield from _elements(item) if isinstance(item, tuple) else (item,)
 
 
 def _dtype(value: Static) -> str:

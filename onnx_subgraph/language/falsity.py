@@ -34,6 +34,7 @@ _WISHES = {
     "is_doubled": "let {} be the same twice along its last axis",
     "is_paired": "let each two neighbours along the last axis of {} be the same",
     "is_binary": "let every element of {} be 0 or 1",
+    "is_causal": "let {} be 0 on and below the diagonal, and -inf above",
 }
 """What would make a fact true."""
 _OPPOSITES = {

@@ -16,7 +16,7 @@ TYPE_FACTS = ("dtype", "shape", "rank")
 FACTS = (
     *TYPE_FACTS,
     *("is_constant", "is_scalar", "is_output"),
-    *("is_doubled", "is_paired", "is_binary", "is_dequantized", "lower_bound", "magnitude", "value"),
+    *("is_doubled", "is_paired", "is_binary", "is_causal", "is_dequantized", "lower_bound", "magnitude", "value"),
 )
 """The facts of a value, as in `x.rank`."""
 DTYPES = {

@@ -29,7 +29,7 @@ def element(constants: Constants, value: ir.Value | None) -> np.ndarray | None:
 def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) -> np.ndarray | None:
     array = small(constants, value)
     if array is not None:
-        return _only(array)
+        return only(array)
     node = value.producer()
     if node is None or node.domain:
         return None
@@ -39,7 +39,7 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
         return None
     if node.op_type == "ConstantOfShape":
         given = node.attributes.get("value")
-        return np.zeros((), np.float32) if given is None else None if given.is_ref() else _only(given.as_tensor().numpy())
+        return np.zeros((), np.float32) if given is None else None if given.is_ref() else only(given.as_tensor().numpy())
     if node.op_type in _SPREADING:
         return follow(node.inputs[0])
     if node.op_type == "Where":
@@ -58,7 +58,7 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
             return None
         operands.append(number)
     results = fold(node, operands, constants.opset(node))
-    return _only(np.asarray(results[0])) if results else None
+    return only(np.asarray(results[0])) if results else None
 
 
 def _is_never_less(constants: Constants, node: ir.Node) -> bool:
@@ -69,7 +69,7 @@ def _is_never_less(constants: Constants, node: ir.Node) -> bool:
     return bool(counted.start >= bound)
 
 
-def _only(array: np.ndarray) -> np.ndarray | None:
+def only(array: np.ndarray) -> np.ndarray | None:
     """The number that all elements of an array are, bit by bit."""
     flat = array.reshape(-1)
     return flat[0:1].reshape(()) if flat.size and flat.tobytes() == flat[:1].tobytes() * flat.size else None

@@ -202,7 +202,7 @@ class FusedConv(OpRun):
 class MultiHeadAttention(OpRun):
     """softmax(scale · Q Kᵀ + attention_bias) V in heads, for projections of rank 3.
 
-    Each part of `bias` is added to its projection.
+    Each part of `bias` is added to its projection. If it is unidirectional, each row of scores sees the columns up to its own.
     """
 
     op_domain = "com.microsoft"
@@ -218,16 +218,18 @@ class MultiHeadAttention(OpRun):
         *cache: Any,
         num_heads: int = 1,
         scale: float | None = None,
-        **others: Any,
+        unidirectional: int = 0,
+        **_: Any,
     ) -> Any:
         plain = all(x is not None and x.ndim == 3 for x in (query, key, value))
-        said = [x for x in (key_padding_mask, *cache) if x is not None] or others.get("unidirectional")
+        said = [x for x in (key_padding_mask, *cache) if x is not None]
         if not plain or said or len(self.onnx_node.output) > 1:
             raise NotImplementedError("MultiHeadAttention with packed operands, a padding mask or a cache")
         parts = (0, 0, 0) if bias is None else np.split(bias, np.cumsum([query.shape[2], key.shape[2]]))
         q, k, v = (self._heads(x + part, num_heads) for x, part in zip((query, key, value), parts, strict=True))
         scores = q @ np.swapaxes(k, -1, -2) * (scale or 1 / sqrt(q.shape[-1]))
         scores = scores if attention_bias is None else scores + attention_bias
+        scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, -np.inf) if unidirectional else scores
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         result = weights / weights.sum(axis=-1, keepdims=True) @ v
         return (np.swapaxes(result, 1, 2).reshape(*query.shape[:2], -1).astype(query.dtype),)

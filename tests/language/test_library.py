@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
 import onnx
@@ -224,6 +225,16 @@ def test_names_with_equal_examples_share_a_key() -> None:
     assert {name: str(given.shape) for name, given in whole.example.items()} == {"a": "(2,)", "b": "(2,)", "c": "(1,)"}
     with pytest.raises(PatternError, match="`b` has an example already"):
         parse_pattern(text + 'example: {"a, b": "float32[2]", "b, c": "float32[1]"}', "group/gate.yaml")
+
+
+def test_an_example_may_be_a_matrix() -> None:
+    text = "id: gate\nsummary: A gate\nmatch: y = a * Sigmoid(b)\n"
+    read = parse_pattern(text + "example: {a: [[0.0, -inf], [0.5, 2]], b: [1, 2]}", "group/gate.yaml").example
+    assert (read["a"].dtype, read["a"].shape, read["a"].value) == ("float32", (2, 2), ((0.0, -inf), (0.5, 2)))
+    assert (read["b"].dtype, read["b"].shape, read["b"].value) == ("int64", (2,), (1, 2))
+    for rows in ("[[1, 2], [3]]", "[1, [2]]", "[[1], 2]"):
+        with pytest.raises(PatternError, match="the rows of an example differ in length"):
+            parse_pattern(text + f"example: {{a: {rows}, b: [1, 2]}}", "group/gate.yaml")
 
 
 @pytest.mark.parametrize("target", TARGETS)
