@@ -119,17 +119,19 @@ def _parsed(
     own = read_kinds(tuple(file for file in files if not is_built_in(str(file[0]))))
     built_in = None if checked else _unread(files, own)
     formulas, operators, lowerings = read_kinds(files) if built_in is None else own
-    everything = checked or not all(is_built_in(str(path)) for path, _ in lowerings)
+    everything = checked or (built_in is None and bool(own.lowerings))
+    changed = frozenset[str]() if built_in is None else built_in.naming(named(own.lowerings, "lowers"))
 
     def wanted(file: str | Path) -> bool:
-        return everything or not is_built_in(str(file))
+        return everything or not is_built_in(str(file)) or str(file) in changed
 
     made = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
+    unmade = {} if built_in is None else built_in.operators()
     for path, fields in reversed(lowerings):  # reversed, so that the first file's lowerings come first
-        operator = lowered_by(fields, path, made)
+        operator = lowered_by(fields, path, Operators(made, unmade))
         made[operator.name] = operator
-    known = Operators(made, {} if built_in is None else built_in.operators())
-    patterns = [] if built_in is None else built_in.patterns(known, partial(_in_pack, packs=packs))
+    known = Operators(made, unmade)
+    patterns = [] if built_in is None else built_in.patterns(known, partial(_in_pack, packs=packs), changed)
     for path, fields in formulas:
         pattern = pattern_of(fields, path, len(patterns), known, checked=wanted(path))
         if not is_built_in(str(path)):
@@ -152,7 +154,7 @@ def _unread(files: Contents, own: Kinds) -> Unparsed | None:
     """
     for folder in built_in_packs():
         shipped = tuple(file for file in files if file[0].is_relative_to(folder))
-        index = read_index(folder, shipped) if not own.lowerings else None
+        index = read_index(folder, shipped)
         taken = named(own.patterns, "id") | named(own.operators, "operator")
         if index is not None and taken.isdisjoint({*index.operators, *(entry.header.id for entry in index.entries)}):
             return Unparsed(index, shipped)

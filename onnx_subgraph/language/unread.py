@@ -5,7 +5,7 @@ Few of the built-in patterns can match a small model, and the operators that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from functools import cache, partial
 from typing import Any
@@ -105,11 +105,25 @@ class Unparsed:
             operator = lowered_by(fields, path, {operator.name: operator})
         return operator
 
-    def patterns(self, operators: Mapping[str, CanonicalOperator], finish: Callable[[Pattern], Pattern]) -> list[Pattern]:
-        """The patterns in order, not read yet. operators: those that they may raise to. finish: called with each that is read."""
+    def naming(self, operators: Collection[str]) -> frozenset[str]:
+        """The files that name one of these operators; among them are those of all patterns that raise to it."""
+        words = [name.encode(errors="replace") for name in operators]
+        return frozenset(file for file, (_, content) in self._contents.items() if any(word in content for word in words))
 
-        def read(header: Header) -> Pattern:
+    def patterns(
+        self, operators: Mapping[str, CanonicalOperator], finish: Callable[[Pattern], Pattern], now: Collection[str] = ()
+    ) -> list[Pattern]:
+        """The patterns in order, not read yet.
+
+        operators: those that they may raise to. finish: called with each that is read. now: the files whose patterns are read
+        and checked at once, because the index does not say what these operators make of them.
+        """
+
+        def read(header: Header, *, checked: bool = False) -> Pattern:
             path, fields = next(one for one in self._kinds(header.file).patterns if read_id(*one[::-1]) == header.id)
-            return finish(pattern_of(fields, path, header.order, operators, checked=False))
+            return finish(pattern_of(fields, path, header.order, operators, checked=checked))
 
-        return [unread(entry, partial(read, entry.header)) for entry in self._index.entries]
+        return [
+            read(entry.header, checked=True) if entry.header.file in now else unread(entry, partial(read, entry.header))
+            for entry in self._index.entries
+        ]

@@ -66,21 +66,28 @@ def test_nothing_is_parsed_to_select_patterns(monkeypatch: pytest.MonkeyPatch) -
 
 
 GELU = (Path(__file__).parent / "data" / "activation" / "exact_gelu.yaml").read_text(encoding="utf-8")
-FILES = {
-    "a pattern": ("mine.yaml", GELU.replace("id: exact-gelu", "id: mine"), True),
-    "a lowering": ("mine.yaml", "lowers: Gelu\nsummary: S\nstandard: y = Identity(x)\n", False),
-}
 
 
-@pytest.mark.parametrize("what", FILES)
-def test_files_of_the_user_that_change_nothing_of_it_leave_the_index_in_use(what: str, tmp_path: Path) -> None:
-    """A lowering changes the targets and the replacements of built-in patterns, so these are read and checked with it."""
-    name, text, is_used = FILES[what]
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    patterns = load_patterns([tmp_path / name]).patterns
+def test_a_pattern_of_the_user_leaves_the_index_in_use(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(GELU.replace("id: exact-gelu", "id: mine"), encoding="utf-8")
+    patterns = load_patterns([tmp_path / "mine.yaml"]).patterns
     assert [one.id for one in patterns[: len(READ)]] == list(READ)
-    assert all(isinstance(one, Unread) is is_used for one in patterns[: len(READ)])
+    assert all(isinstance(one, Unread) for one in patterns[: len(READ)])
     assert not isinstance(patterns[-1], Unread)
+
+
+def test_a_lowering_of_the_user_has_only_the_patterns_read_that_it_changes(tmp_path: Path) -> None:
+    """It changes their targets and replacements, so they are checked with it. All patterns are as where all are read."""
+    (tmp_path / "mine.yaml").write_text("lowers: Gelu\nsummary: S\nstandard: y = Identity(x)\n", encoding="utf-8")
+    patterns = load_patterns([tmp_path / "mine.yaml"]).patterns
+    whole = load_patterns([tmp_path / "mine.yaml"], checked=True).patterns
+    raising = {one.id for one in whole if one.raised is not None and one.raised.operator.name == "Gelu"}
+    unread_ids = {one.id for one in patterns if isinstance(one, Unread)}
+    assert raising and raising.isdisjoint(unread_ids) and len(unread_ids) > len(READ) / 2
+    for one, other in zip(patterns, whole, strict=True):
+        assert (one.targets, one.is_formula) == (other.targets, other.is_formula)
+        for name in (field.name for field in fields(Pattern) if field.name != "needs"):
+            assert repr(getattr(one, name)) == repr(getattr(other, name))
 
 
 def test_a_pattern_of_the_user_has_the_built_in_operators(tmp_path: Path) -> None:
