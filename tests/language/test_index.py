@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,13 @@ from tests.matching.graphs import model, pattern
 ROOT = Path(__file__).parents[2]
 (FOLDER,) = built_in_packs()
 ERF = frozenset({("", "Erf")})
-READ = {one.id: one for one in load_patterns(checked=True).patterns}
 HEADER = ("id", "group", "summary", "targets", "file", "order", "formerly", "is_formula")
+
+
+@cache
+def whole() -> dict[str, Pattern]:
+    """The built-in patterns by id, each read from its file."""
+    return {one.id: one for one in load_patterns(checked=True).patterns}
 
 
 def test_the_index_is_current() -> None:
@@ -41,7 +47,7 @@ def test_the_index_is_not_used_with_other_files() -> None:
 @pytest.mark.parametrize("late", load_patterns().patterns, ids=lambda late: late.id)
 def test_a_pattern_that_is_not_read_yet_says_the_same(late: Pattern) -> None:
     """For its header nothing is read. What is read then is what the file says."""
-    read = READ[late.id]
+    read = whole()[late.id]
     assert isinstance(late, Unread)
     for name in HEADER:
         assert getattr(late, name) == getattr(read, name)
@@ -71,8 +77,8 @@ GELU = (Path(__file__).parent / "data" / "activation" / "exact_gelu.yaml").read_
 def test_a_pattern_of_the_user_leaves_the_index_in_use(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(GELU.replace("id: exact-gelu", "id: mine"), encoding="utf-8")
     patterns = load_patterns([tmp_path / "mine.yaml"]).patterns
-    assert [one.id for one in patterns[: len(READ)]] == list(READ)
-    assert all(isinstance(one, Unread) for one in patterns[: len(READ)])
+    assert [one.id for one in patterns[: len(whole())]] == list(whole())
+    assert all(isinstance(one, Unread) for one in patterns[: len(whole())])
     assert not isinstance(patterns[-1], Unread)
 
 
@@ -80,11 +86,11 @@ def test_a_lowering_of_the_user_has_only_the_patterns_read_that_it_changes(tmp_p
     """It changes their targets and replacements, so they are checked with it. All patterns are as where all are read."""
     (tmp_path / "mine.yaml").write_text("lowers: Gelu\nsummary: S\nstandard: y = Identity(x)\n", encoding="utf-8")
     patterns = load_patterns([tmp_path / "mine.yaml"]).patterns
-    whole = load_patterns([tmp_path / "mine.yaml"], checked=True).patterns
-    raising = {one.id for one in whole if one.raised is not None and one.raised.operator.name == "Gelu"}
+    wanted = load_patterns([tmp_path / "mine.yaml"], checked=True).patterns
+    raising = {one.id for one in wanted if one.raised is not None and one.raised.operator.name == "Gelu"}
     unread_ids = {one.id for one in patterns if isinstance(one, Unread)}
-    assert raising and raising.isdisjoint(unread_ids) and len(unread_ids) > len(READ) / 2
-    for one, other in zip(patterns, whole, strict=True):
+    assert raising and raising.isdisjoint(unread_ids) and len(unread_ids) > len(whole()) / 2
+    for one, other in zip(patterns, wanted, strict=True):
         assert (one.targets, one.is_formula) == (other.targets, other.is_formula)
         for name in (field.name for field in fields(Pattern) if field.name != "needs"):
             assert repr(getattr(one, name)) == repr(getattr(other, name))
@@ -94,7 +100,7 @@ def test_a_pattern_of_the_user_has_the_built_in_operators(tmp_path: Path) -> Non
     text = 'id: mine\nsummary: S\nmatch: y = x * Erf(x)\nraises: y = onnx_subgraph.Gelu(x)\nexample: {x: "float32[2, 3]"}\n'
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     mine = load_patterns([tmp_path / "mine.yaml"]).get("mine")
-    assert mine.raised is not None and mine.targets == READ["gelu"].targets
+    assert mine.raised is not None and mine.targets == whole()["gelu"].targets
 
 
 def test_operators_are_listed_in_one_order_before_and_after_they_are_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.explorer import Explorer
 from onnx_subgraph.matching.matcher import GivenUpError, Matcher
+from onnx_subgraph.matching.normal import NormalPattern
 from onnx_subgraph.matching.normalise import normalise
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match
@@ -21,9 +23,14 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
-NORMALS = tuple(normalise(p) for p in load_patterns().patterns if p.is_formula)
 ALIKE = (("Add", "Sub", "Mul", "Div"), ("Erf", "Tanh", "Sigmoid", "Exp", "Sqrt", "Neg", "Relu"))
 """Operators that take the same operands, and that another one may be put in the place of."""
+
+
+@cache
+def normals() -> tuple[NormalPattern, ...]:
+    """The normal forms of the built-in formulas."""
+    return tuple(normalise(p) for p in load_patterns().patterns if p.is_formula)
 
 
 def sample(name: str) -> ir.Model:
@@ -42,7 +49,7 @@ def hold_the_law(made: ir.Model) -> int:
     """Assert that the explorer finds the same matches. Returns how many there are."""
     view = View(made.graph, Constants(made), dict(made.opset_imports), made.graph)
     count = 0
-    for normal in NORMALS:
+    for normal in normals():
         matcher, explorer = Matcher(view, normal), Explorer(view, normal)
         for root in (value for node in view.nodes for value in node.outputs):
             try:
