@@ -123,10 +123,11 @@ class Covering:
 
     def used(self, choice: Choice) -> frozenset[Alternative]:
         """The alternatives in the model of this choice; empty where there is no such model."""
-        key = frozenset(choice.items())
+        whole = {**self.first, **choice}
+        key = frozenset(whole.items())
         if key not in self._used:
             try:
-                self._used[key] = alternatives_of(self.pattern, Spelling({**self.first, **choice}, opset=LATEST))
+                self._used[key] = alternatives_of(self.pattern, Spelling(whole, opset=LATEST))
             except UnbuildableError:
                 self._used[key] = frozenset()
         return self._used[key]
