@@ -111,6 +111,7 @@ class Bound:
     aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
     free: elements that may have any value; None if there are none. jumps: the fraction of elements that may differ by `furthest`.
     parts: masks of the parts of the output, each with a bound that holds as well.
+    flipped: what the original gave in runs with noise that moved an element further than this bound (`flips`).
     """
 
     element: Array
@@ -119,6 +120,14 @@ class Bound:
     jumps: float = 0.0
     furthest: float = 0.0
     parts: tuple[tuple[Array, Bound], ...] = ()
+    flipped: tuple[Array, ...] = ()
+
+    def limits(self, shape: tuple[int, ...]) -> Array:
+        """The allowed difference of each element of an output of floats: the smallest, where it is in a part."""
+        found = np.broadcast_to(self.element, shape).copy()
+        for mask, part in self.parts:
+            found[mask] = np.minimum(found[mask], part.limits(found[mask].shape))
+        return found
 
     def times(self, factor: float) -> Bound:
         """The bound for a candidate whose roundings are larger by `factor`; bounds of discrete outputs are not scaled."""

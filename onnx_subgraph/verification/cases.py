@@ -224,7 +224,7 @@ class Drawing:
             self._leave_spoiled(cases)
             self._bound(cases, [{name: noise.among(1 + self.draws) for name, noise in one.items()} for one in self._noises])
             return True
-        noisy = self._open_noisy()
+        noisy = self.open_noisy()
         if isinstance(noisy, Failure):
             self.remarks.append("the noise was measured between optimisation levels only")
         steady = self._measure_noise(noisy, cases, self.draws)
@@ -286,9 +286,9 @@ class Drawing:
             steady.append(any(_shapes(theirs) == _shapes(mine) for theirs in found))
         return steady
 
-    def _open_noisy(self) -> Session | Failure:
+    def open_noisy(self, seed: int = 1, **noise: Any) -> Session | Failure:
         """A session with added noise, with all shapes declared if possible: onnxruntime opens that several times faster."""
-        model = noisy(self.fed.model, seed=1)
+        model = noisy(self.fed.model, seed, **noise)
         if isinstance(model, str):
             return Failure(model)
         session = self._open(model, inferred=True)

@@ -18,7 +18,7 @@ a model computes from shapes and integers are rounded the same in every form of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -66,44 +66,10 @@ _UNITS_OF_FFT = 4
 """The error of a transform whose size is a power of two, in units in the last place of the largest bin."""
 
 
-def add_noise(model: ir.Model, seed: int) -> int:
-    """Add noise to the float results of all graphs and functions, in place. Returns the number of changed results.
-
-    Every run of the changed model draws new numbers; a new session of it repeats them.
-    """
-    depends = _dependent(model)
-    moved = 0
-    for value in [value for value in model.graph.inputs if value in depends]:
-        moved += _move(model.graph, model.opset_imports, value, seed + moved)
-    for graph, opsets in _graphs(model):
-        for node in list(graph):
-            if node.op_type in _EXACT and not _looks_up(node) and not _narrows(node):
-                continue
-            for value in node.outputs:
-                if value in depends and value.dtype in _EPSILON:
-                    moved += _move(graph, opsets, value, seed + moved)
-    return moved
-
-
-def noisy(model: ir.Model, seed: int) -> ir.Model | str:
-    """A copy of the model with noise, or the reason why there is none; then noise is measured in another way."""
-    copy = model.clone()
-    try:
-        return copy if add_noise(copy, seed) else "no result of the model is of floats"
-    except Exception as error:  # onnx_ir can't change this model
-        return str(error)
-
-
-def _graphs(model: ir.Model) -> list[tuple[ir.Graph, Mapping[str, int]]]:
-    """The main graph and those of functions, with their bodies; and the opsets of each."""
-    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    return [(graph, owner.opset_imports or model.opset_imports) for owner in owners for graph in within(graph_of(owner))]
-
-
-def _dependent(model: ir.Model) -> set[ir.Value]:
+def dependent(model: ir.Model) -> set[ir.Value]:
     """The float values that depend on a float input of the model, on a table lookup, or on a sum of products."""
     tainted = {value for value in model.graph.inputs if value.dtype in _EPSILON and not value.is_initializer()}
-    nodes, known = [node for graph, _ in _graphs(model) for node in graph], -1
+    nodes, known = nodes_of(model), -1
     while known < len(tainted):  # a Loop hands results to its next round, and a function to its calls
         known = len(tainted)
         for node in nodes:
@@ -113,6 +79,53 @@ def _dependent(model: ir.Model) -> set[ir.Value]:
             if node.op_type in _PRODUCTS or _looks_up(node) or any(value in tainted for value in read):
                 tainted.update(node.outputs)
     return {value for value in tainted if value.dtype in _EPSILON}
+
+
+Select = Callable[[ir.Model], Collection[ir.Value]]
+"""The values of a model that noise may move."""
+
+
+def add_noise(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0) -> int:
+    """Add noise to the float results of all graphs and functions, in place. Returns the number of changed results.
+
+    Every run of the changed model draws new numbers; a new session of it repeats them. among: which values may be changed.
+    units: the largest change, in units in the last place.
+    """
+    chosen = among(model)
+    moved = 0
+    for value in [value for value in model.graph.inputs if value in chosen]:
+        moved += _move(model.graph, model.opset_imports, value, seed + moved, units)
+    for graph, opsets in _graphs(model):
+        for node in [node for node in graph if rounds(node)]:
+            for value in node.outputs:
+                if value in chosen and value.dtype in _EPSILON:
+                    moved += _move(graph, opsets, value, seed + moved, units)
+    return moved
+
+
+def noisy(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0) -> ir.Model | str:
+    """A copy of the model with noise, or the reason why there is none; then noise is measured in another way."""
+    copy = model.clone()
+    try:
+        return copy if add_noise(copy, seed, among, units) else "no result of the model is of floats"
+    except Exception as error:  # onnx_ir can't change this model
+        return str(error)
+
+
+def rounds(node: ir.Node) -> bool:
+    """Whether the results of the node are rounded, so that noise moves them."""
+    return node.op_type not in _EXACT or _looks_up(node) or _narrows(node)
+
+
+def nodes_of(model: ir.Model) -> list[ir.Node]:
+    """The nodes of all graphs and functions."""
+    return [node for graph, _ in _graphs(model) for node in graph]
+
+
+def _graphs(model: ir.Model) -> list[tuple[ir.Graph, Mapping[str, int]]]:
+    """The main graph and those of functions, with their bodies; and the opsets of each."""
+    owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    return [(graph, owner.opset_imports or model.opset_imports) for owner in owners for graph in within(graph_of(owner))]
 
 
 def _handed(node: ir.Node, model: ir.Model) -> Iterator[tuple[ir.Value, ir.Value | None]]:
@@ -143,15 +156,15 @@ def _narrows(node: ir.Node) -> bool:
     return widths[result.dtype] > widths[source.dtype]
 
 
-def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int) -> int:
-    """Replace `value` by value * Cast(1 - eps * u), for all its uses. Returns 1, or 0 where nothing uses it."""
+def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int, units: float) -> int:
+    """Replace `value` by value * Cast(1 - units * eps * u), for all its uses. Returns 1, or 0 where nothing uses it."""
     uses, is_output = list(value.uses()), value.is_graph_output()
     if (not uses and not is_output) or value.dtype is None:
         return 0
     dtype = _COMPUTED.get(value.dtype, value.dtype)
     nodes = [] if dtype is value.dtype else [ir.node("Cast", [value], {"to": int(dtype)})]
     plain = nodes[-1].outputs[0] if nodes else value
-    nodes += _factor(plain, dtype, _EPSILON[value.dtype], seed, opsets.get("", 1))
+    nodes += _factor(plain, dtype, units * _EPSILON[value.dtype], seed, opsets.get("", 1))
     factor = nodes[-1].outputs[0]
     nodes.append(ir.node("Mul", [plain, factor]))
     if (producer := value.producer()) is not None and producer.op_type in _AROUND_HALF:

@@ -29,6 +29,7 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
+from onnx_subgraph.verification.flips import Flips
 from onnx_subgraph.verification.given_shapes import check_given_shapes
 from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
@@ -83,6 +84,7 @@ class Reference:
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
         self._drawings: dict[str, Drawing] = {}
+        self._flips: dict[str, Flips] = {}
         self._remarks: dict[str, None] = {}
 
     @cached_property
@@ -125,7 +127,7 @@ class Reference:
         found = self._verdict(fused, file, weights, also or {}, coarser)
         if found.blind and not self._wide and self._inputs is None:
             self._wide = True
-            for made in (self._cases, self._drawings, self._remarks):
+            for made in (self._cases, self._drawings, self._flips, self._remarks):
                 made.clear()
             found = self._verdict(fused, file, weights, also or {}, coarser)
         return found
@@ -203,7 +205,8 @@ class Reference:
             found.append(outcome.runs(coarser))
             if not outcome.problem and not all(run.equal for run in found[index]):
                 pending[index] = outcome
-        while pending and self._widened(provider):
+        flips = self._flips.setdefault(provider, Flips(self._drawings[provider], self._tell))
+        while pending and (self._widened(provider) or flips.look(pending.values())):
             for index, outcome in list(pending.items()):
                 found[index] = outcome.runs(coarser)
                 if all(run.equal for run in found[index]):
