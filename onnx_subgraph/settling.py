@@ -82,7 +82,7 @@ def settled_attempt(
         return Settled(first, found)  # no rewrite is to blame: raised to this opset, the model differs by itself
     settled = settle(first, found, partial(rewriter, attempt.base), verdict, check, plant)
     for less in _doing_less(rewriter, first):
-        if settled.verdict.verdict != "different":
+        if settled.verdict.verdict != "different" or settled.ended:
             break
         fused = less(attempt.base)
         settled = settle(fused, verdict(fused), partial(less, attempt.base), verdict, check, plant)

@@ -4,14 +4,18 @@ Each rewrite is first checked separately against float64 (`site`). If the models
 bisection over the rewrites finds the culprits, with log2(n) verifications of whole models each. A rewrite that can't be checked
 separately is kept only if the model's outputs would show an error there; that is tested by planting one (`planting`).
 
+The number of verifications is limited (`Trials`). Where they do not suffice, or no single rewrite explains the difference, the
+model stays "different", and the reason of its verdict says so.
+
 A match may have several replacements. If one is wrong, or nothing shows that it is right, one by another operator is tried:
 onnxruntime's Attention and MultiHeadAttention differ where a mask hides a whole row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Generic, Protocol, TypeVar
 
 from onnx_subgraph.rewriting.apply import Barred
@@ -27,6 +31,10 @@ MOST_TRIED = 2
 """The most operators that are tried at one place."""
 MOST_BISECTED = 8
 """The most rewrites found by bisection in a round. After that, all rewrites of the same patterns are undone."""
+MOST_SEARCHED = 4
+"""A search may make as many verifications as it takes to find so many rewrites among all …"""
+MORE = 24
+"""… and so many more."""
 
 
 class Rewritten(Protocol):
@@ -44,8 +52,43 @@ Make = Callable[[Barred], Fused]
 Check = Callable[[Fused, bool], Sequence[SiteCheck]]
 """Checks each rewrite separately. The flag asks for a thorough check, because the model is known to differ."""
 
+HINT = "--only and --skip choose other patterns, -v names them; --inputs FEEDS.npz compares on inputs that matter"
+"""The next step where a search ended."""
+
 Plant = Callable[[Fused, Rewrite], "Verdict | None"]
 """The verdict on the model with a planted error at a rewrite; None where none can be planted there."""
+
+
+class Trials(Generic[Fused]):
+    """Verifies models, each of them once, and counts. made: how many verifications there were."""
+
+    def __init__(self, verdict: Callable[[Fused], Verdict]) -> None:
+        self._verdict = verdict
+        self._known: dict[tuple[tuple[Place, str], ...], Verdict] = {}
+        self._most: int | None = None
+        self.made = 0
+
+    def __call__(self, fused: Fused) -> Verdict:
+        """The verdict on a model."""
+        key = tuple((rewrite.place, rewrite.op) for rewrite in fused.held)
+        if key not in self._known:
+            self.made += 1
+            self._known[key] = self._verdict(fused)
+        return self._known[key]
+
+    def limit(self, rewrites: int) -> None:
+        """Limit the search among so many rewrites; a search that goes on keeps its limit."""
+        if self._most is None:
+            self._most = self.made + MORE + MOST_SEARCHED * _steps(rewrites)
+
+    @property
+    def left(self) -> float:
+        """How many verifications the search may still make."""
+        return inf if self._most is None else self._most - self.made
+
+
+class EndedError(Exception):
+    """A search for wrong rewrites ended without a result. args: what was not found, and an example or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +120,16 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[Fused]):
-    """What remains after the wrong rewrites are undone. sites: the separate checks of the remaining rewrites."""
+    """What remains after the wrong rewrites are undone.
+
+    sites: the separate checks of the remaining rewrites. ended: whether the search ended without finding all wrong ones.
+    """
 
     fused: Fused
     verdict: Verdict
     undone: tuple[Undone, ...] = ()
     sites: tuple[SiteCheck, ...] = ()
+    ended: bool = False
 
 
 def settle(
@@ -99,14 +146,19 @@ def settle(
     """
     undone: dict[Place, list[Undone]] = {}
     checks: tuple[SiteCheck, ...] = ()
+    trials, ended = Trials(verdict), False
 
     def barred(place: Place) -> Collection[str] | None:
         ones = undone.get(place, ())
         return {one.rewrite.op for one in ones} if len(ones) < MOST_TRIED else None
 
-    def only(places: Collection[Place]) -> Verdict:
+    def only(places: Collection[Place]) -> Fused:
         left = frozenset(places)
-        return verdict(make(lambda place: barred(place) if place in left else None))
+        return make(lambda place: barred(place) if place in left else None)
+
+    def by_itself(place: Place) -> Verdict | None:
+        made = only([place])
+        return trials(made) if any(rewrite.place == place for rewrite in made.held) else None
 
     for _ in range(MOST_ROUNDS):
         if not fused.held or (found.verdict == "not-run" and not found.blind):
@@ -114,7 +166,17 @@ def settle(
         checks = tuple(check(fused, found.verdict == "different"))
         guilty = [_at_site(one) for one in worst(checks) if one.wrong]
         if not guilty and found.verdict == "different":
-            guilty = _bisected(fused, found, only, {c.rewrite.place: c.accuracy for c in worst(checks)})
+            trials.limit(len(fused.held))
+            by_place = {rewrite.place: rewrite for rewrite in fused.held}
+            alone = {one.rewrite.place: one.accuracy for one in worst(checks)}
+            try:
+                seen = bisect(tuple(by_place), found, lambda places: trials(only(places)), by_itself, lambda: trials.left)
+            except EndedError as why:
+                what, example = why.args
+                said = f"{what} by {trials.made} verifications{example}; {HINT}"
+                found, ended = replace(found, reason="; ".join(filter(None, (said, found.reason)))), True
+                break
+            guilty = [_in_model(by_place[place], one, alone.get(place)) for place, one in seen.items()]
         elif not guilty:
             hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(plant(fused, one.rewrite))]
             guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
@@ -123,11 +185,11 @@ def settle(
         for one in guilty:
             undone.setdefault(one.rewrite.place, []).append(one)
         fused = make(barred)
-        found = verdict(fused)
+        found = trials(fused)
     left = {rewrite.place: rewrite.op for rewrite in fused.held}
     sites = tuple(c for c in checks if c.rewrite.place in left)
     wrong = tuple(replace(one, instead=left.get(place, "")) for place, (one, *_) in undone.items())
-    return Settled(fused, resting_on(found, fused.held, sites), wrong, sites)
+    return Settled(fused, resting_on(found, fused.held, sites), wrong, sites, ended)
 
 
 def _at_site(check: SiteCheck) -> Undone:
@@ -152,32 +214,35 @@ def _misses(verdict: Verdict | None) -> bool:
     return verdict is None or verdict.verdict != "different"
 
 
-def _bisected(
-    fused: Rewritten, found: Verdict, test: Callable[[Collection[Place]], Verdict], sites: Mapping[Place, Accuracy | None]
-) -> list[Undone]:
-    by_place = {rewrite.place: rewrite for rewrite in fused.held}
-    guilty = bisect(tuple(by_place), found, test)
-    return [_in_model(by_place[place], seen, sites.get(place)) for place, seen in guilty.items()]
-
-
 def _in_model(rewrite: Rewrite, found: Verdict, site: Accuracy | None) -> Undone:
     run = found.worst
     assert run is not None, "a verdict that is different has a run that is not equal"
     return Undone(rewrite, "model", run.provider, run.output, run.error, run.bound, None, run.problem, site, run.overflows)
 
 
-def bisect(places: Sequence[Place], found: Verdict, test: Callable[[Collection[Place]], Verdict]) -> dict[Place, Verdict]:
+def bisect(
+    places: Sequence[Place],
+    found: Verdict,
+    test: Callable[[Collection[Place]], Verdict],
+    by_itself: Callable[[Place], Verdict | None] = lambda place: None,
+    affordable: Callable[[], float] = lambda: inf,
+) -> dict[Place, Verdict]:
     """The places to undo so that the model no longer differs, with the verdict that showed each; {} where it still differs.
 
     found: the verdict with all places. test: the verdict with some of them. Places must be in the order of their rewriting: any
-    leading part of them can be rewritten without the rest.
+    leading part of them can be rewritten without the rest. by_itself: the verdict with one of them alone, None where it needs
+    others. affordable: how many verifications may still be made. Raises EndedError where no single place explains the difference,
+    or more would be needed.
     """
     guilty: dict[Place, Verdict] = {}
-    left = list(places)
+    left, ended = list(places), ("not all rewrites that change the outputs were found", "")
     if test(()).verdict == "different":  # it differs without any rewrite: by its new opset, or from run to run
         return {}
+    equal = 0  # with so many of the first it does not differ
     while found.verdict == "different" and left and len(guilty) < MOST_BISECTED:
-        fewest, most = 0, len(left)  # equal with `fewest` of them, different with `most`
+        if affordable() < _steps(len(left) - equal) + 2:
+            break
+        fewest, most = min(equal, len(left) - 1), len(left)  # equal with `fewest` of them, different with `most`
         while most - fewest > 1:
             middle = (fewest + most) // 2
             seen = test(left[:middle])
@@ -185,13 +250,16 @@ def bisect(places: Sequence[Place], found: Verdict, test: Callable[[Collection[P
                 most, found = middle, seen
             else:
                 fewest = middle
-        guilty[left.pop(most - 1)] = found
-        found = test(left)
+        guilty[one := left.pop(most - 1)] = found
+        equal, found = most - 1, test(left)
+        if found.verdict == "different" and (alone := by_itself(one)) is not None and alone.verdict != "different":
+            ended = "no single rewrite that changes the outputs was found", f": {one.pattern} at {one.results[0]} alone does not"
+            break
     if found.verdict == "different":
         patterns = {place.pattern for place in guilty}
         others = [place for place in left if place.pattern not in patterns]
-        if test(others).verdict == "different":
-            return {}
+        if not guilty or test(others).verdict == "different":
+            raise EndedError(*ended)
         guilty |= dict.fromkeys(_besides(left, others), found)
     return guilty
 
@@ -199,3 +267,8 @@ def bisect(places: Sequence[Place], found: Verdict, test: Callable[[Collection[P
 def _besides(places: Iterable[Place], others: Collection[Place]) -> list[Place]:
     kept = set(others)
     return [place for place in places if place not in kept]
+
+
+def _steps(places: int) -> int:
+    """How many verifications find one of so many places, and try the others."""
+    return max(0, places - 1).bit_length() + 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import ceil, log2
 from pathlib import Path
+from random import Random
 
 import onnx
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
@@ -16,7 +17,7 @@ from onnx_subgraph.report.blame import sentences
 from onnx_subgraph.rewriting.apply import Barred
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
-from onnx_subgraph.verification.blame import MOST_BISECTED, bisect, settle
+from onnx_subgraph.verification.blame import MORE, MOST_BISECTED, MOST_SEARCHED, Settled, bisect, settle
 from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Run, Verdict
 from onnx_subgraph.verification.verify import verify
@@ -56,19 +57,66 @@ def test_no_rewrite_is_blamed_if_the_model_is_different_without_any() -> None:
     assert bisect(places(5), DIFFERENT, lambda some: DIFFERENT) == {}
 
 
+@dataclass(frozen=True)
+class Made:
+    """A model of which only the rewrites are known."""
+
+    held: tuple[Rewrite, ...]
+
+
+def searched(count: int, different: Callable[[frozenset[Place]], bool]) -> tuple[Settled[Made], int]:
+    """What is settled on so many rewrites, and by how many verifications. different: whether a model with these rewrites is."""
+    asked = []
+
+    def make(barred: Barred) -> Made:
+        return Made(tuple(Rewrite("p", "op", "", (), 1, place=place) for place in places(count) if barred(place) is not None))
+
+    def verdict(made: Made) -> Verdict:
+        asked.append(held := frozenset(one.place for one in made.held))
+        return DIFFERENT if different(held) else EQUAL
+
+    settled = settle(make(lambda place: ()), DIFFERENT, make, verdict, lambda made, thorough: [], lambda made, rewrite: DIFFERENT)
+    assert len(set(asked)) == len(asked), "no model is verified twice"
+    return settled, len(asked)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 200), st.integers(0, 199))
+def test_one_culprit_takes_few_verifications_more_than_the_logarithm(count: int, at: int) -> None:
+    culprit = places(count)[at % count]
+    settled, asked = searched(count, lambda held: culprit in held)
+    assert {one.rewrite.place for one in settled.undone} == {culprit} and settled.verdict == EQUAL
+    assert asked <= ceil(log2(count)) + 3
+
+
+@settings(max_examples=20)
+@given(st.integers(8, 100), st.integers())
+def test_a_search_among_rewrites_that_differ_by_chance_ends(count: int, seed: int) -> None:
+    """Such as a tie that each rewrite may exchange: the outputs differ with about half of all sets."""
+    numbers = {place: number for number, place in enumerate(places(count))}
+
+    def different(held: frozenset[Place]) -> bool:
+        return bool(held) and Random(seed + sum(1 << numbers[place] for place in held)).random() < 0.5
+
+    settled, asked = searched(count, different)
+    assert asked <= MORE + MOST_SEARCHED * (ceil(log2(count)) + 1)
+    if settled.verdict.verdict == "different":
+        assert settled.ended and f"by {asked} verifications" in settled.verdict.reason and "--skip" in settled.verdict.reason
+
+
+def test_where_no_single_rewrite_explains_the_difference_the_search_ends_early() -> None:
+    """The roundings of 60 rewrites add up: each of them is right, and the outputs differ from 31 on."""
+    settled, asked = searched(60, lambda held: len(held) > 30)
+    assert asked <= ceil(log2(60)) + 4 and (settled.ended, settled.undone) == (True, ())
+    assert f"no single rewrite that changes the outputs was found by {asked} verifications: p" in settled.verdict.reason
+
+
 def fused(model: Path, *only: str, packs: tuple[Path, ...] = (), **options: object) -> FuseResult:
     return fuse(model, model.with_name("out.onnx"), load_patterns(packs), Options(only=only, **options))  # type: ignore[arg-type]
 
 
 def roots(result: FuseResult) -> list[str]:
     return sorted(undone.rewrite.root for undone in result.undone)
-
-
-@dataclass(frozen=True)
-class Made:
-    """A model of which only the rewrites are known."""
-
-    held: tuple[Rewrite, ...]
 
 
 def test_exactly_the_wrong_sites_are_undone(tmp_path: Path) -> None:
