@@ -22,6 +22,8 @@ MOST_TRIALS = 120
 """The most sets of sizes that are tried."""
 LONGER = (32, 128, 512, 2048, 8192)
 """Lengths that are tried last: short inputs may be shorter than a window of audio, or than what convolutions leave out."""
+MOST_NAMED = 4
+"""The most inputs whose shapes a message gives."""
 MOST_ELEMENTS = 1 << 20
 """The most elements of an input with a long length."""
 
@@ -97,11 +99,21 @@ def first_that_runs(
     next_step = "give its shapes with --shape INPUT=1x128 or its feeds with --inputs FEEDS.npz"
     if refusals.fixed:
         failed = "the original model does not run on the shapes given"
+    elif len(tried) == 1 and not symbols(required_inputs(model)):
+        failed = f"the original model itself fails in onnxruntime{_only_shapes(model)}"
+        next_step = "export it again so that onnxruntime runs it; --inputs FEEDS.npz helps only where the values matter"
     elif len(tried) == 1:
         failed, next_step = "the original model does not run on inputs of its shapes", "give its feeds with --inputs FEEDS.npz"
     else:
         failed = f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried)"
     return Failure(f"{failed}; {next_step}. onnxruntime says: {said}")
+
+
+def _only_shapes(model: ir.Model) -> str:
+    """Which shapes the inputs have, where all of them are fixed."""
+    shapes = [f"{value.name}: {'x'.join(map(str, value.shape or ())) or 'a scalar'}" for value in required_inputs(model)]
+    some = shapes[:MOST_NAMED] + ["…"] * (len(shapes) > MOST_NAMED)
+    return f" on the only shapes that its inputs have ({', '.join(some)})" if shapes else ", and has no inputs to choose"
 
 
 def on_smaller_images(

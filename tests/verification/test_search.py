@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.search import on_smaller_images, trials
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes
+from onnx_subgraph.verification.verify import verify
+from tests.verification.models import write
 
 MODEL = ir.from_onnx_text(
     """<ir_version: 8, opset_import: ["" : 17]>
@@ -57,3 +60,23 @@ def test_images_are_smaller_the_slower_the_model_is(slow: float, height: int, ot
 def test_images_that_are_too_small_are_left(runs: Runs) -> None:
     assert chosen(runs, 0.001) == (64, SECOND)
     assert runs.asked == [64, 32], "smaller ones are not tried then"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (
+            "float[2, 3] x",
+            "the original model itself fails in onnxruntime on the only shapes that its inputs have (x: 2x3); export it",
+        ),
+        ("", "the original model itself fails in onnxruntime, and has no inputs to choose; export it again"),
+        ("float[n, 3] x", "the original model does not run on inputs of its shapes; give its feeds with --inputs FEEDS.npz"),
+    ],
+)
+def test_an_original_that_can_not_run_is_told_so(inputs: str, said: str, tmp_path: Path) -> None:
+    """As a trace that kept a shape which the model does not have. Other feeds would be of no help."""
+    x = "" if inputs else "x = Constant <value = float[2, 3] {1, 2, 3, 4, 5, 6}> ()"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float[7] y) {{
+      {x} s = Constant <value = int64[1] {{7}}> ()  r = RandomNormalLike (x)  z = Add (x, r)  y = Reshape (z, s) }}"""
+    reason = verify(path := write(tmp_path / "m.onnx", text), path).reason
+    assert said in reason and "onnxruntime says: " in reason and "requested shape:{7}" in reason
