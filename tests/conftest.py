@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 
 import pytest
@@ -22,6 +23,7 @@ for name, examples in (("quick", 30), ("thorough", 200)):
     settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quick")
 gc.disable()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background start with interrupts ignored
 os.environ["COLUMNS"] = "200"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
