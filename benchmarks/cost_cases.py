@@ -427,6 +427,13 @@ GATES = (
         dtypes=("float",),
     ),
     Case(
+        ("response-normalization",),
+        """($T[$b,$s,$s,$C] x, $T[$b,1,1,$C] n, $T[1,1,1,$C] G, $T[1,1,1,$C] B) => ($T[$b,$s,$s,$C] y) {
+            p = Mul(x, n) q = Mul(G, p) r = Add(q, B) y = Add(r, x) }""",
+        tuple({"b": b, "s": s, "C": c} for c, s, b in ((384, 56, 1), (768, 28, 1), (1536, 14, 1), (1536, 14, 4), (3072, 7, 1))),
+        dtypes=("float",),
+    ),
+    Case(
         ("channel-affine",),
         "($T[$b,$C,$s,$s] x) => ($T[$b,$C,$s,$s] y) <$T a = {1.3}, $T b = {0.2}> { p = Mul(x, a) y = Add(p, b) }",
         IMAGES,
