@@ -111,7 +111,6 @@ class Bound:
     aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
     free: elements that may have any value; None if there are none. jumps: the fraction of elements that may differ by `furthest`.
     parts: masks of the parts of the output, each with a bound that holds as well.
-    flipped: what the original gave in runs with noise that moved an element further than this bound (`flips`).
     """
 
     element: Array
@@ -120,7 +119,6 @@ class Bound:
     jumps: float = 0.0
     furthest: float = 0.0
     parts: tuple[tuple[Array, Bound], ...] = ()
-    flipped: tuple[Array, ...] = ()
 
     def limits(self, shape: tuple[int, ...]) -> Array:
         """The allowed difference of each element of an output of floats: the smallest, where it is in a part."""

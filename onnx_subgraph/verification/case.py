@@ -25,6 +25,7 @@ class Case:
     exceed by chance what was measured of its noise.
     spoiled: the outputs that onnxruntime's optimisation changes in the original itself; compared without optimisation only.
     parts: output → masks of the elements of its parts, for each that has several (`parts`).
+    flipped: what the original gave in runs with noise that changed a choice (`flips`), by the names of `flatten`.
     """
 
     sizes: Sizes
@@ -39,6 +40,7 @@ class Case:
     coarse: bool = False
     spoiled: set[str] = field(default_factory=set)
     parts: dict[str, tuple[Array, ...]] = field(default_factory=dict)
+    flipped: list[dict[str, Array]] = field(default_factory=list)
 
     @property
     def given(self) -> Feeds:

@@ -202,7 +202,8 @@ class FusedConv(OpRun):
 class MultiHeadAttention(OpRun):
     """softmax(scale · Q Kᵀ + attention_bias) V in heads, for projections of rank 3.
 
-    Each part of `bias` is added to its projection. If it is unidirectional, each row of scores sees the columns up to its own.
+    Each part of `bias` is added to its projection. If it is unidirectional, each row of scores sees the columns up to
+    its own; of fewer queries than keys, the last one sees all.
     """
 
     op_domain = "com.microsoft"
@@ -229,7 +230,8 @@ class MultiHeadAttention(OpRun):
         q, k, v = (self._heads(x + part, num_heads) for x, part in zip((query, key, value), parts, strict=True))
         scores = q @ np.swapaxes(k, -1, -2) * (scale or 1 / sqrt(q.shape[-1]))
         scores = scores if attention_bias is None else scores + attention_bias
-        scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, -np.inf) if unidirectional else scores
+        seen = np.tri(*scores.shape[-2:], k=max(0, key.shape[1] - query.shape[1])) == 1
+        scores = np.where(seen, scores, -np.inf) if unidirectional else scores
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         result = weights / weights.sum(axis=-1, keepdims=True) @ v
         return (np.swapaxes(result, 1, 2).reshape(*query.shape[:2], -1).astype(query.dtype),)

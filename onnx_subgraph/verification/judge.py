@@ -5,13 +5,13 @@ This module does not use onnxruntime: it takes arrays and returns findings, so t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from onnx_subgraph.verification.bounds import MOST_JUMPS, Array, Bound, difference_of, is_float, wide
+from onnx_subgraph.verification.bounds import Array, Bound, difference_of, is_float, wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +38,13 @@ class Finding:
 
 
 def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
-    """Compare one output of the candidate with the reference's, and each of its parts; the first part that differs is told.
-
-    The candidate may also agree with a run of the original at all elements that noise flipped there, or a few of its elements
-    with one run each. Elements that do not flip are compared with the reference in any case.
-    """
-    found = _with_parts(reference, candidate, allowed)
-    if found.equal or not allowed.flipped:
-        return found
-    runs = [(flipped, beyond(reference, flipped, allowed)) for flipped in allowed.flipped]
-    for flipped, moved in runs:
-        again = _with_parts(np.where(moved, flipped, reference), candidate, allowed)
-        if again.equal:
-            return replace(again, jumps=again.jumps + int(moved.sum()))
-    mixed, off = reference.copy(), beyond(reference, candidate, allowed)
-    for flipped, moved in runs:
-        agrees = off & moved & ~beyond(flipped, candidate, allowed)
-        mixed[agrees] = flipped[agrees]
-    jumps = int(beyond(reference, mixed, allowed).sum())
-    if not jumps or jumps > MOST_JUMPS * reference.size:
-        return found
-    again = _with_parts(mixed, candidate, allowed)
-    return replace(again, jumps=again.jumps + jumps)
+    """Compare one output of the candidate with the reference's, and each of its parts; the first part that differs is told."""
+    found = _compare(reference, candidate, allowed)
+    for mask, bound in allowed.parts if found.equal else ():
+        part = _compare(reference[mask], candidate[mask], bound)
+        if not part.equal:
+            return replace(part, worst=tuple(map(int, np.argwhere(mask)[part.worst])))
+    return found
 
 
 def beyond(reference: Array, candidate: Array, allowed: Bound) -> Array:
@@ -67,15 +52,6 @@ def beyond(reference: Array, candidate: Array, allowed: Bound) -> Array:
     if not is_float(reference):
         return np.asarray(reference != candidate)
     return np.asarray(difference_of(reference, candidate) > allowed.limits(reference.shape))
-
-
-def _with_parts(reference: Array, candidate: Array, allowed: Bound) -> Finding:
-    found = _compare(reference, candidate, allowed)
-    for mask, bound in allowed.parts if found.equal else ():
-        part = _compare(reference[mask], candidate[mask], bound)
-        if not part.equal:
-            return replace(part, worst=tuple(map(int, np.argwhere(mask)[part.worst])))
-    return found
 
 
 def _compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
@@ -121,6 +97,28 @@ def compare_all(reference: Mapping[str, Any], candidate: Mapping[str, Any], boun
         else:
             findings[name] = compare(mine[name], theirs[name], bounds[name])
     return {name: findings[name] for name in (*mine, *(name for name in theirs if name not in mine))}
+
+
+def compare_flipped(
+    reference: Mapping[str, Any],
+    candidate: Mapping[str, Any],
+    bounds: Mapping[str, Bound],
+    runs: Iterable[Mapping[str, Array]],
+    apart: Collection[str] = (),
+) -> dict[str, Finding]:
+    """As `compare_all`, with the first run of the original in which noise changed the choices that the candidate makes.
+
+    All outputs must agree with the same run, in the elements that the noise changed there: rows and their numbers belong
+    together. The other elements are compared with the reference. {} where there is no such run. apart: outputs that may differ.
+    """
+    mine, theirs = flatten(reference), flatten(candidate)
+    for run in runs:
+        moved = {name: beyond(mine[name], array, bounds[name]) for name, array in run.items()}
+        chosen = {name: np.where(moved[name], array, mine[name]) for name, array in run.items()}
+        found = compare_all(chosen, theirs, bounds)
+        if all(finding.equal for name, finding in found.items() if name not in apart):
+            return {name: replace(one, jumps=one.jumps + int(moved[name].sum())) for name, one in found.items()}
+    return {}
 
 
 def flatten(outputs: Mapping[str, Any]) -> dict[str, Array]:

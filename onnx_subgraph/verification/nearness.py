@@ -8,7 +8,6 @@ onnxruntime's largest error. The root mean square of all errors may not exceed `
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ def inaccurate(case: Case, errors: Mapping[str, float], truth: Evaluate) -> set[
     floats = [name for name in errors if name in exact and is_float(mine[name])]
     with np.errstate(over="ignore"):
         rounded = {name: exact[name].astype(mine[name].dtype) for name in floats}
-    own = {name: compare(rounded[name], mine[name], replace(case.bounds[name], flipped=())) for name in floats}
+    own = {name: compare(rounded[name], mine[name], case.bounds[name]) for name in floats}
     return {name for name, one in own.items() if not one.equal and errors[name] <= FAR * one.error}
 
 

@@ -85,29 +85,33 @@ Select = Callable[[ir.Model], Collection[ir.Value]]
 """The values of a model that noise may move."""
 
 
-def add_noise(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0) -> int:
+def add_noise(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0, *, keeps_integers: bool = False) -> int:
     """Add noise to the float results of all graphs and functions, in place. Returns the number of changed results.
 
     Every run of the changed model draws new numbers; a new session of it repeats them. among: which values may be changed.
-    units: the largest change, in units in the last place.
+    units: the largest change, in units in the last place. keeps_integers: whether whole numbers stay, from opset 11 on.
     """
     chosen = among(model)
     moved = 0
     for value in [value for value in model.graph.inputs if value in chosen]:
-        moved += _move(model.graph, model.opset_imports, value, seed + moved, units)
+        moved += _move(model.graph, model.opset_imports, value, seed + moved, units, keeps_integers)
     for graph, opsets in _graphs(model):
         for node in [node for node in graph if rounds(node)]:
             for value in node.outputs:
                 if value in chosen and value.dtype in _EPSILON:
-                    moved += _move(graph, opsets, value, seed + moved, units)
+                    moved += _move(graph, opsets, value, seed + moved, units, keeps_integers)
     return moved
 
 
-def noisy(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0) -> ir.Model | str:
+def noisy(
+    model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0, *, keeps_integers: bool = False
+) -> ir.Model | str:
     """A copy of the model with noise, or the reason why there is none; then noise is measured in another way."""
     copy = model.clone()
     try:
-        return copy if add_noise(copy, seed, among, units) else "no result of the model is of floats"
+        return (
+            copy if add_noise(copy, seed, among, units, keeps_integers=keeps_integers) else "no result of the model is of floats"
+        )
     except Exception as error:  # onnx_ir can't change this model
         return str(error)
 
@@ -156,7 +160,7 @@ def _narrows(node: ir.Node) -> bool:
     return widths[result.dtype] > widths[source.dtype]
 
 
-def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int, units: float) -> int:
+def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int, units: float, keeps_integers: bool) -> int:
     """Replace `value` by value * Cast(1 - units * eps * u), for all its uses. Returns 1, or 0 where nothing uses it."""
     uses, is_output = list(value.uses()), value.is_graph_output()
     if (not uses and not is_output) or value.dtype is None:
@@ -171,6 +175,10 @@ def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int
         nodes += _half_of_the_rest(factor, nodes[-1].outputs[0], dtype)
     if producer is not None and producer.op_type == _TRANSFORM:
         nodes += _of_the_largest(factor, nodes[-1].outputs[0], plain, dtype, _units(value))
+    if keeps_integers:
+        whole = ir.node("Floor", [plain])
+        is_whole = ir.node("Equal", [plain, whole.outputs[0]])
+        nodes += [whole, is_whole, ir.node("Where", [is_whole.outputs[0], plain, nodes[-1].outputs[0]])]
     if dtype is not value.dtype:
         nodes.append(ir.node("Cast", nodes[-1].outputs, {"to": int(value.dtype)}))
     moved = nodes[-1].outputs[0]

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_subgraph import temporary
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed
-from onnx_subgraph.verification.judge import Finding, compare_all
+from onnx_subgraph.verification.judge import Finding, compare_all, compare_flipped
 from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, executed, open_session, placement, run
 from onnx_subgraph.verification.verdict import Placement, Run
@@ -43,10 +43,12 @@ class Outcome:
         if self.problem:
             return [self._run("", Finding(float("inf"), 0.0, (), self.problem))]
         bounds = {name: allowed.times(coarser) for name, allowed in self.case.bounds.items()}
+        spoiled = self.case.spoiled if self.optimised and not self.also else ()
         findings = compare_all(self.case.outputs, self.outputs, bounds)
+        if self.case.flipped and not all(findings[name].equal for name in findings.keys() - set(spoiled)):
+            findings = compare_flipped(self.case.outputs, self.outputs, bounds, self.case.flipped, apart=spoiled) or findings
         if off := [name for name, finding in findings.items() if not finding.equal]:
             findings |= nearer(self.case, off, self.outputs)
-        spoiled = self.case.spoiled if self.optimised and not self.also else ()
         return [self._run(name, finding) for name, finding in findings.items() if name not in spoiled]
 
     def _run(self, name: str, found: Finding) -> Run:

@@ -429,3 +429,44 @@ def test_the_scale_of_queries_is_taken_where_batch_and_heads_are_one_axis(librar
     result = fuse(tmp_path / "model.onnx", None, library, Options(prefer="fusion", dry_run=True))
     assert result.operators_after["Attention"] == 1 and not {"Mul", "Reshape", "Transpose"} & result.operators_after.keys()
     assert result.verdict.verdict == "equivalent"
+
+
+MULTIHEAD = """
+<ir_version: 8, opset_import: ["": 18]>
+multihead (float[b, s, 16] x) => (float[b, s, 16] y)
+<float scale = {0.35355339}, float one = {1}, float low = {-1e38}, int64 next = {1}, int64 first = {0}, int64 second = {1},
+ int64 third = {2}> {
+  bs = Shape <start = 0, end = 1> (x)  ss = Shape <start = 1, end = 2> (x)  t = Transpose <perm = [1, 0, 2]> (x)
+  three = Constant <value_ints = [3]> ()  wide = Constant <value_ints = [16]> ()  size = Constant <value_ints = [8]> ()
+  two = Constant <value_ints = [2]> ()  rows = Constant <value_ints = [-1, 16]> ()  zero = Constant <value_ints = [0]> ()
+  m = MatMul (t, w)  h = Add (m, bias)  parts = Concat <axis = 0> (ss, bs, three, wide)  r = Reshape (h, parts)
+  p = Transpose <perm = [2, 0, 1, 3]> (r)  q = Gather (p, first)  k = Gather (p, second)  v = Gather (p, third)
+  bh = Mul (bs, two)  heads = Concat <axis = 0> (ss, bh, size)
+  q1 = Reshape (q, heads)  q2 = Transpose <perm = [1, 0, 2]> (q1)  q3 = Mul (q2, scale)
+  k1 = Reshape (k, heads)  k2 = Transpose <perm = [1, 2, 0]> (k1)  v1 = Reshape (v, heads)  v2 = Transpose <perm = [1, 0, 2]> (v1)
+  square = Concat <axis = 0> (ss, ss)  ones = Expand (one, square)  above = Trilu (ones, next)  mask = Mul (above, low)
+  all = Unsqueeze (mask, zero)  scores = MatMul (q3, k2)  masked = Add (scores, all)  weights = Softmax <axis = -1> (masked)
+  o = MatMul (weights, v2)  o1 = Transpose <perm = [1, 0, 2]> (o)  o2 = Reshape (o1, rows)
+  g = Gemm <transB = 1> (o2, w_out, bias_out)
+  back = Concat <axis = 0> (ss, bs, wide)  y1 = Reshape (g, back)  y = Transpose <perm = [1, 0, 2]> (y1)
+}
+"""
+
+
+def test_torchs_multihead_attention_becomes_one_packed_operator(library: Library, tmp_path: Path) -> None:
+    """As torch.nn.MultiheadAttention(batch_first=True) is exported for inputs of any size, with weights and a causal mask."""
+    model = onnx.parser.parse_model(MULTIHEAD)
+    draw = np.random.default_rng(0)
+    for name, shape in {"w": (16, 48), "bias": (48,), "w_out": (16, 16), "bias_out": (16,)}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(draw.standard_normal(shape).astype(np.float32), name))
+    onnx.save(model, tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", library, Options(prefer="fusion"))
+    assert result.verdict.verdict == "equivalent"
+    left = onnx.load(tmp_path / "fused.onnx").graph.node
+    (attention,) = [node for node in left if node.op_type == "Attention"]
+    assert attention.domain == "com.microsoft" and attention.input[:2] == ["x", "w"]
+    assert {a.name: a.i for a in attention.attribute if a.name in ("num_heads", "unidirectional")} == {
+        "num_heads": 2,
+        "unidirectional": 1,
+    }
+    assert not {"Transpose", "Trilu", "Softmax"} & {node.op_type for node in left}
