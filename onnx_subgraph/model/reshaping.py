@@ -5,12 +5,15 @@ A Reshape does not copy the elements, in contrast to a Transpose, and can be joi
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.asked import small
 from onnx_subgraph.model.axis_orders import layout_of
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.model.surgery import constant, squeeze
 
@@ -80,16 +83,27 @@ def as_squeeze(constants: Constants, node: ir.Node) -> list[ir.Node]:
     return squeeze(source, [axis % source.shape.rank()], constants.opset(node), str(node.name or node.outputs[0].name))
 
 
-def target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:
+def target(
+    source: ir.Shape | None, result: ir.Shape | None, requested: Sequence[Dim], names: Collection[str]
+) -> list[int] | None:
     """The target of a Reshape as numbers: 0 copies a dimension of the operand, -1 is computed from the others.
 
-    Never uses both, because -1 cannot be computed if a copied dimension is zero. None where numbers cannot express the shape.
+    requested: the elements of the target as far as they are known. names: those of sizes that are at least 1. None where numbers
+    cannot express the shape. Uses both -1 and 0 only where no copied dimension can be 0, or the target has the -1: it cannot be
+    computed then.
     """
     if source is None or result is None or any(dim == 0 for dim in result):
         return None
     unknown = [axis for axis, dim in enumerate(result) if not isinstance(dim, int)]
     if len(unknown) == 1:
         return [dim if isinstance(dim, int) else -1 for dim in result]
-    if all(axis < len(source) and same_dim(source[axis], result[axis]) for axis in unknown):
-        return [dim if isinstance(dim, int) else 0 for dim in result]
-    return None
+    copied = [axis for axis in unknown if axis < len(source) and same_dim(source[axis], result[axis])]
+    others = [axis for axis in unknown if axis not in copied]
+    computed = [axis for axis, dim in enumerate(requested) if dim == -1]
+    if len(others) > 1 or (others and others != computed and not all(_is_named(result[axis], names) for axis in copied)):
+        return None
+    return [dim if isinstance(dim, int) else -1 if axis in others else 0 for axis, dim in enumerate(result)]
+
+
+def _is_named(dim: Dim, names: Collection[str]) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and dim.value in names

@@ -31,7 +31,7 @@ from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import graph_around, within
 from onnx_subgraph.model.reshaping import as_reshape, as_squeeze, as_transpose, target
 from onnx_subgraph.model.rows import narrow
-from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_shape
+from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
@@ -112,6 +112,8 @@ class Pass:
         self._constants = Constants(model)
         self._counts: Counter[str] = Counter()
         self._produced: set[ir.Node] = set()
+        shapes = (value.shape for value in model.graph.inputs)
+        self._names = {dim.value for shape in shapes for dim in shape or () if isinstance(dim, ir.SymbolicDim) and dim.value}
 
     def run(self) -> Counter[str]:
         """Run the pass. Returns how often each simplification was applied."""
@@ -236,11 +238,12 @@ class Pass:
         return removed
 
     def _fix_target(self, node: ir.Node) -> None:
-        """Give a Reshape a constant shape if at most one dimension is unknown, or each unknown one equals the operand's."""
+        """Give a Reshape a constant shape if at most one unknown dimension is not the operand's at the same place (`target`)."""
         source, shape = node.inputs[0], node.inputs[1]
         if source is None or shape is None or self._constants.is_constant(shape):
             return
-        numbers, allows_zero = target(source.shape, node.outputs[0].shape), node.attributes.get("allowzero")
+        numbers = target(source.shape, node.outputs[0].shape, shape.meta.get(SHAPE_DATA, ()), self._names)
+        allows_zero = node.attributes.get("allowzero")
         if numbers is None or (0 in numbers and allows_zero is not None and (allows_zero.is_ref() or allows_zero.as_int())):
             return
         made = constant(np.array(numbers, np.int64), f"{node.outputs[0].name}__shape")

@@ -155,3 +155,57 @@ def test_the_only_element_of_an_axis_is_a_squeeze(value: str, place: str, axis: 
 @pytest.mark.parametrize(("value", "place", "axis"), NOT_GATHERED.values(), ids=NOT_GATHERED)
 def test_other_gathers_stay(value: str, place: str, axis: int) -> None:
     assert operators(simplified(gathered(value, place, axis))[1]) == {"Gather": 1, "Neg": 1}
+
+
+NUMBERS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] end = {100}, int64[1] rest = {-1},
+int64 first = {0}, int64 second = {1}, int64 third = {2}"""
+JOINED = """s = Shape(v) b = Gather(s, first) h = Gather(s, second) w = Gather(s, third) p = Mul(h, w)
+n = Unsqueeze(b, zero) m = Unsqueeze(p, zero) """
+TARGETS = {
+    "height and width joined, as x.view(b, h * w, c)": (JOINED + "t = Concat<axis = 0>(n, m, four)", [0, -1, 4]),
+    "sizes that are copied, and the -1 of flatten(2)": (
+        "s = Shape(v) o = Slice(s, zero, two, zero) t = Concat<axis = 0>(o, rest)",
+        [0, 0, -1],
+    ),
+}
+NO_TARGETS = {
+    "two sizes that are computed": JOINED + "d = Div(n, two) q = Mul(m, two) t = Concat<axis = 0>(d, q, four)",
+    "a size that is copied from another place": JOINED
+    + "k = Unsqueeze(h, zero) l = Mul(n, two) t = Concat<axis = 0>(k, l, rest)",
+}
+IMAGE = "float[b, h, w, 4] x"
+
+
+def reshaped(body: str, value: str = IMAGE, reshape: str = "Reshape", made: str = "v = Neg(x)") -> onnx.ModelProto:
+    return parsed(f"{made} {body} y = {reshape}(v, t)", value, "float[A, B, C] y", f"{NUMBERS}, int64[1] four = {{4}}")
+
+
+@pytest.mark.parametrize(("body", "target"), TARGETS.values(), ids=TARGETS)
+def test_a_size_that_is_not_copied_is_computed_from_the_others(body: str, target: list[int]) -> None:
+    model = reshaped(body)
+    _, written = simplified(model)
+    assert operators(written) == {"Neg": 1, "Reshape": 1}
+    stored = {one.name: onnx.numpy_helper.to_array(one).tolist() for one in written.graph.initializer}
+    assert stored[written.graph.node[-1].input[1]] == target
+    x = np.random.default_rng(0).standard_normal((2, 3, 5, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("body", NO_TARGETS.values(), ids=NO_TARGETS)
+def test_other_computed_targets_stay(body: str) -> None:
+    assert "Concat" in operators(simplified(reshaped(body))[1])
+
+
+def test_a_zero_does_not_copy_with_allowzero() -> None:
+    body, _ = TARGETS["height and width joined, as x.view(b, h * w, c)"]
+    assert "Concat" in operators(simplified(reshaped(body, reshape="Reshape<allowzero = 1>"))[1])
+
+
+@pytest.mark.parametrize(("body", "target"), TARGETS.values(), ids=TARGETS)
+def test_a_size_that_may_be_zero_is_copied_beside_a_computed_one_only_if_the_target_has_it(body: str, target: list[int]) -> None:
+    """All rows but the first one: there may be one row alone. Without elements, -1 cannot be computed."""
+    model, is_in_target = reshaped(body, made="v = Slice(x, one, end, zero)"), target.count(0) > 1
+    written = simplified(model)[1]
+    assert operators(written)["Concat"] == (0 if is_in_target else 1)
+    x = np.random.default_rng(0).standard_normal((3 if is_in_target else 1, 3, 5, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])

@@ -133,7 +133,7 @@ def test_known_values_are_folded_and_the_model_computes_the_same(body: str, left
     "body",
     [
         SHAPES + "n = Gather(s, zero) f = Cast<to = 1>(n) y = Mul(x, f)",
-        SHAPES + "n = Gather(s, zero) t = Concat<axis = 0>(n, n, two) y = Reshape(x, t)",
+        SHAPES + "n = Gather(s, zero) t = Concat<axis = 0>(two, n, n) y = Reshape(x, t)",
         AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, zero) y = Relu(t)",
         AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) t = Unsqueeze(r, two) u = Softmax(r) y = Mul(t, u)",
         AXIS + "r = ReduceMax<axes = [2], keepdims = 0>(x) e = Exp(r) t = Unsqueeze(r, two) u = Unsqueeze(e, zero) y = Mul(t, u)",
