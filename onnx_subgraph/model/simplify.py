@@ -24,6 +24,7 @@ from onnx_subgraph.model.equal_sizes import read_once
 from onnx_subgraph.model.expands import leave_out_expands
 from onnx_subgraph.model.folding import is_exact
 from onnx_subgraph.model.gathers import as_gather, as_unsqueeze
+from onnx_subgraph.model.joined_sizes import as_concat
 from onnx_subgraph.model.joins import as_part
 from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
@@ -198,7 +199,7 @@ class Pass:
             or as_gather(constants, node)
         )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
-            nodes = as_unsqueeze(constants, node)
+            nodes = as_unsqueeze(constants, node) or as_concat(constants, node)
         if nodes:
             self._replace(node, nodes)
         return bool(nodes)
