@@ -15,7 +15,7 @@ from onnx_subgraph.model.axis_orders import layout_of
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import same_dim
-from onnx_subgraph.model.surgery import constant, squeeze
+from onnx_subgraph.model.surgery import constant, squeeze, unsqueeze
 
 _SHAPE_AS_INPUT = 5
 """The first opset in which the shape of a Reshape is an input."""
@@ -68,6 +68,39 @@ def as_transpose(constants: Constants, node: ir.Node) -> list[ir.Node]:
         return []
     name = node.name or node.outputs[0].name
     return [ir.Node("", "Transpose", [found[0]], [ir.AttrInt64s("perm", found[1])], name=f"{name}_transposed")]
+
+
+def as_one_step(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The Unsqueeze or Squeeze that gives the result of two, or the Gather of an element that gets its axis back at once.
+
+    [] for other nodes, and where something else reads the value between. torch's `x[:, :, None, None]` adds one axis after the
+    other, and a size is gathered as a number, which becomes a vector.
+    """
+    between = node.inputs[0] if node.inputs else None
+    maker = None if between is None else between.producer()
+    if node.op_type not in ("Unsqueeze", "Squeeze") or node.domain or between is None or maker is None or maker.domain:
+        return []
+    source, name, opset = maker.inputs[0] if maker.inputs else None, str(node.name or node.outputs[0].name), constants.opset(node)
+    if source is None or maker.graph is not node.graph or len(between.uses()) > 1 or between.is_graph_output():
+        return []
+    if maker.op_type == "Gather" and node.op_type == "Unsqueeze":
+        return _gathered(constants, maker, node.outputs[0], name)
+    first, second = layout_of(constants, maker), layout_of(constants, node)
+    if maker.op_type != node.op_type or first is None or second is None:
+        return []
+    layout = first.then(second)
+    if node.op_type == "Squeeze":
+        return squeeze(source, list(layout.dropped), opset, name)
+    return unsqueeze(source, [axis for axis, old in enumerate(layout.order) if old is None], opset, name)
+
+
+def _gathered(constants: Constants, gather: ir.Node, result: ir.Value, name: str) -> list[ir.Node]:
+    """The Gather that gives an element of a vector as a vector; [] for another Gather."""
+    place = None if gather.inputs[1] is None else small(constants, gather.inputs[1])
+    if place is None or place.ndim or result.shape is None or len(result.shape) != 1:
+        return []
+    made = constant(place.reshape(1), f"{result.name}__place")
+    return [made, ir.Node("", "Gather", [gather.inputs[0], made.outputs[0]], [ir.AttrInt64("axis", 0)], name=f"{name}_gathered")]
 
 
 def as_squeeze(constants: Constants, node: ir.Node) -> list[ir.Node]:

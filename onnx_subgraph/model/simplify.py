@@ -30,7 +30,7 @@ from onnx_subgraph.model.kept_axes import keep_axes
 from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import graph_around, within
-from onnx_subgraph.model.reshaping import as_reshape, as_squeeze, as_transpose, target
+from onnx_subgraph.model.reshaping import as_one_step, as_reshape, as_squeeze, as_transpose, target
 from onnx_subgraph.model.rows import narrow
 from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
@@ -196,6 +196,7 @@ class Pass:
             or as_fewer_axes(constants, node)
             or as_transpose(constants, node)
             or as_squeeze(constants, node)
+            or as_one_step(constants, node)
             or as_gather(constants, node)
         )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes

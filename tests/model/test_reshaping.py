@@ -209,3 +209,54 @@ def test_a_size_that_may_be_zero_is_copied_beside_a_computed_one_only_if_the_tar
     assert operators(written)["Concat"] == (0 if is_in_target else 1)
     x = np.random.default_rng(0).standard_normal((3 if is_in_target else 1, 3, 5, 4)).astype(np.float32)
     np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
+STEPS = {
+    "axes that are added one after the other, as x[:, :, None, None]": (
+        "u = Unsqueeze(x, two) z = Unsqueeze(u, three)",
+        {"Unsqueeze": 1},
+        [2, 3],
+    ),
+    "a later axis that comes first": ("u = Unsqueeze(x, two) z = Unsqueeze(u, zero)", {"Unsqueeze": 1}, [0, 3]),
+    "axes from the end": ("u = Unsqueeze(x, last) z = Unsqueeze(u, last)", {"Unsqueeze": 1}, [2, 3]),
+    "axes that are removed one after the other": (
+        "r = ReduceSum(x, all) u = Squeeze(r, one) z = Squeeze(u, zero)",
+        {"ReduceSum": 1, "Squeeze": 1},
+        [0, 1],
+    ),
+}
+NO_STEPS = {
+    "another reader of the value between": "u = Unsqueeze(x, two) v = Unsqueeze(u, three) s = Softmax<axis = 1>(u) z = Mul(v, s)",
+    "another operator": "u = Unsqueeze(x, two) s = LpNormalization<axis = 1>(u) z = Unsqueeze(s, three)",
+}
+PLACES = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}, int64[1] last = {-1},
+int64[2] all = {0, 1}"""
+
+
+def stepwise(body: str) -> onnx.ModelProto:
+    return parsed(f"{body} y = Neg(z)", "float[b, 4] x", "float y" if "ReduceSum" in body else "float[A, B, C, D] y", PLACES)
+
+
+@pytest.mark.parametrize(("body", "left", "axes"), STEPS.values(), ids=STEPS)
+def test_axes_that_are_added_or_removed_one_after_the_other_are_at_once(body: str, left: dict[str, int], axes: list[int]) -> None:
+    model = stepwise(body)
+    written = simplified(model)[1]
+    assert operators(written) == {**left, "Neg": 1}
+    stored = {one.name: onnx.numpy_helper.to_array(one).tolist() for one in written.graph.initializer}
+    assert stored[written.graph.node[-2].input[1]] == axes
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("body", NO_STEPS.values(), ids=NO_STEPS)
+def test_other_axes_stay_where_they_are_added(body: str) -> None:
+    assert operators(simplified(stepwise(body))[1])["Unsqueeze"] == 2
+
+
+def test_a_size_is_gathered_as_a_vector() -> None:
+    """The size of the batch, as `x.shape[0]` in a list of sizes."""
+    body = "s = Shape(x) i = Constant<value = int64 {0}>() n = Gather(s, i) u = Unsqueeze(n, zero) y = Concat<axis = 0>(u, two)"
+    model = parsed(body, "float[b, 4] x", "int64[2] y", PLACES)
+    written = simplified(model)[1]
+    assert operators(written) == {"Shape": 1, "Gather": 1, "Concat": 1}
+    assert run(written, {"x": np.zeros((3, 4), np.float32)})[0].tolist() == [3, 2]
