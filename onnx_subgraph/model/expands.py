@@ -1,5 +1,7 @@
 """Leave out an Expand whose readers broadcast, and compute what is between on fewer elements.
 
+So is a Tile that repeats axes of size 1, and a ConstantOfShape, which repeats a number.
+
 Exporters expand a rate of each head to each element of the state of the head, and compute the exponential of each. A value is
 *narrow* before it is expanded. Elementwise operators, and Unsqueeze, give a narrow result for narrow operands. Where an operand
 is wide, the result is wide. Where something else reads a narrow result, it is expanded there. The elements are the same; a
@@ -25,6 +27,9 @@ from onnx_subgraph.operators.elementwise import is_elementwise
 
 _ONE_WAY = frozenset({"PRelu", "CastLike", "Clip"})
 """Elementwise operators whose result has the shape of the first operand, whatever the others are."""
+
+_REPEATING = frozenset(("Expand", "Tile", "ConstantOfShape"))
+"""Operators that repeat elements along axes."""
 
 _Sizes = tuple[Dim, ...]
 
@@ -56,7 +61,7 @@ def leave_out_expands(model: ir.Model, constants: Constants) -> int:
     """
     replaced = 0
     for graph in within(model.graph):
-        if any(node.op_type == "Expand" for node in graph):
+        if any(node.op_type in _REPEATING for node in graph):
             finder = _Finder(constants, graph)
             for region in finder.regions():
                 finder.rewrite(region)
@@ -78,17 +83,22 @@ class _Finder:
         for node in self._graph:
             if any(value in self._narrow for value in node.inputs if value is not None):
                 self._join(node)
-            elif node.op_type == "Expand" and not node.domain:
+            elif node.op_type in _REPEATING and not node.domain:
                 self._begin(node)
         found = dict.fromkeys(self._regions.values())
         return [region for region in found if len(region.ends) < len(region.roots) and all(map(_can_expand, region.ends))]
 
     def _begin(self, node: ir.Node) -> None:
-        source, result = node.inputs[0], node.outputs[0]
-        if source is None or source.shape is None or result.shape is None or not _broadcasts_to(source, result.shape):
+        source, result, is_number = node.inputs[0], node.outputs[0], node.op_type == "ConstantOfShape"
+        if source is None or source.shape is None or result.shape is None:
             return
-        if not _is_wide(tuple(source.shape), result) and self._readers_take_narrow(result):
-            self._narrow[result] = tuple(source.shape)
+        if any(attribute.is_ref() for attribute in node.attributes.values()):
+            return
+        sizes = () if is_number else tuple(source.shape)
+        if not (is_number or _broadcasts_to(source, result.shape)):
+            return
+        if not _is_wide(sizes, result) and self._readers_take_narrow(result):
+            self._narrow[result] = sizes
             self._regions[result] = _Region({result}, {node})
 
     def _join(self, node: ir.Node) -> None:
@@ -171,7 +181,7 @@ class _Finder:
         made: dict[ir.Value, ir.Value] = {}
         for root in region.roots:
             assert root.inputs[0] is not None
-            made[root.outputs[0]] = root.inputs[0]
+            made[root.outputs[0]] = self._number(root) if root.op_type == "ConstantOfShape" else root.inputs[0]
         nodes_in_order = [node for node in self._graph if node in region.nodes]
         for node in nodes_in_order:
             result = node.outputs[0]
@@ -194,6 +204,14 @@ class _Finder:
         for node in nodes_in_order:
             if node.graph is not None:  # it was not removed with a reader
                 remove(node)
+
+    def _number(self, node: ir.Node) -> ir.Value:
+        """The number that a ConstantOfShape repeats, as a Constant in front of it."""
+        given = node.attributes.get("value")
+        array = np.zeros((), np.float32) if given is None else given.as_tensor().numpy().reshape(())
+        made = constant(array, f"{node.outputs[0].name}__number")
+        self._graph.insert_before(node, made)
+        return made.outputs[0]
 
     def _elementwise(self, node: ir.Node, made: dict[ir.Value, ir.Value]) -> list[ir.Node]:
         nodes, inputs = list[ir.Node](), list[ir.Value | None]()

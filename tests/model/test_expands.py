@@ -123,6 +123,39 @@ def test_a_symbolic_batch_comes_from_the_other_operand() -> None:
     assert operators(same(proto)) == {"Add": 1}
 
 
+def test_a_tile_of_one_element_of_an_axis_is_an_expand() -> None:
+    """As TSLib restores the scale of a series: std[:, 0, :].unsqueeze(1).repeat(1, length, 1)."""
+    proto = parsed("t = Tile(x, r) y = Mul(z, t)", "float[N, 1, 4] x, float[N, 3, 4] z", weights="int64[3] r = {1, 3, 1}")
+    assert operators(same(proto)) == {"Mul": 1}
+
+
+@pytest.mark.parametrize(("sizes", "other"), [("N, 2, 4", "N, 4, 4"), ("N, 1, 4", "M, 2, 4"), ("N, K, 4", "N, K, 4")])
+def test_other_tiles_stay(sizes: str, other: str) -> None:
+    """An axis of two elements that is repeated, and another operand that may have one row, and a repeated unknown axis."""
+    proto = parsed("t = Tile(x, r) y = Mul(z, t)", f"float[{sizes}] x, float[{other}] z", weights="int64[3] r = {1, 2, 1}")
+    assert operators(simplified(proto)[1]) == {"Tile": 1, "Mul": 1}
+
+
+NUMBER = "s = Shape(x) k = ConstantOfShape<value = float[1] {-9}>(s) "
+
+
+def test_a_number_for_each_element_is_one_number() -> None:
+    """As torch.where(mask, scores, -9 * torch.ones_like(scores))."""
+    proto = parsed(
+        f"{NUMBER} m = Mul(k, two) y = Where(c, x, m)", "float[N, 4] x, bool[N, 4] c", "float[A, B] y", "float two = {2}"
+    )
+    written = simplified(proto)[1]
+    assert operators(written) == {"Mul": 1, "Where": 1}
+    feeds = {"x": np.ones((3, 4), np.float32), "c": np.eye(3, 4, dtype=bool)}
+    np.testing.assert_array_equal(run(written, feeds)[0], run(proto, feeds)[0])
+
+
+@pytest.mark.parametrize("body", ["y = Where(c, z, k)", "e = Exp(k) y = Concat<axis = 0>(e, x)", "y = Neg(k)"])
+def test_a_number_for_each_element_stays_where_it_gives_the_shape(body: str) -> None:
+    proto = parsed(NUMBER + body, "float[N, 4] x, bool c, float[1, 4] z", "float[A, B] y")
+    assert operators(simplified(proto)[1])["ConstantOfShape"] == 1
+
+
 @pytest.mark.parametrize("axes", ["0", "1", "2", "0, 1", "1, 2", "0, 3", "-1", "2, 3, 4"])
 def test_axes_are_added_to_a_value_that_lacks_its_first_axes(axes: str) -> None:
     rank = 2 + len(axes.split(","))
@@ -139,6 +172,7 @@ def test_axes_are_added_to_a_value_that_lacks_its_first_axes(axes: str) -> None:
 
 
 SIZES = st.sampled_from([1, 3])
+KINDS = ["Expand", "Expand", "Number", "Add", "Mul", "Exp", "Neg", "Max", "Unsqueeze", "Softmax"]
 
 
 @given(data=st.data())
@@ -148,11 +182,16 @@ def test_any_graph_of_elementwise_operators_computes_the_same(data: Any) -> None
     inputs = ", ".join(f"float[{', '.join(map(str, shape))}] v{n}" if shape else f"float v{n}" for n, shape in enumerate(shapes))
     body, count = "", len(shapes)
     for _ in range(data.draw(st.integers(2, 7))):
-        kind = data.draw(st.sampled_from(["Expand", "Expand", "Add", "Mul", "Exp", "Neg", "Max", "Unsqueeze", "Softmax"]))
+        kind = data.draw(
+            st.sampled_from(["Expand", "Expand", "Number", "Add", "Mul", "Exp", "Neg", "Max", "Unsqueeze", "Softmax"])
+        )
         arity = {"Add": 2, "Mul": 2, "Max": 3}.get(kind, 1)
         operands = [f"v{data.draw(st.integers(0, count - 1))}" for _ in range(arity)]
         operands += {"Expand": ["wide"], "Unsqueeze": ["first"]}.get(kind, [])
-        body += f"v{count} = {kind}({', '.join(operands)}) "
+        if kind == "Number":
+            body += f"s{count} = Shape({operands[0]}) v{count} = ConstantOfShape<value = float[1] {{0.5}}>(s{count}) "
+        else:
+            body += f"v{count} = {kind}({', '.join(operands)}) "
         count += 1
     proto = parsed(
         body + f"y = Add(v{count - 1}, v{count - 2})", inputs, "float y", "int64[3] wide = {3, 3, 3}, int64[1] first = {0}"
