@@ -31,6 +31,7 @@ from onnx_subgraph.model.layouts import move_across
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import graph_around, within
 from onnx_subgraph.model.reshaping import as_one_step, as_reshape, as_squeeze, as_transpose, target
+from onnx_subgraph.model.resizes import as_scaled
 from onnx_subgraph.model.rows import narrow
 from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.slices import as_fewer_axes
@@ -198,6 +199,7 @@ class Pass:
             or as_squeeze(constants, node)
             or as_one_step(constants, node)
             or as_gather(constants, node)
+            or as_scaled(constants, node)
         )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(constants, node) or as_concat(constants, node)
