@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.shapes import same_shape
-from onnx_subgraph.model.uniform import element
+from onnx_subgraph.model.uniform import element, is_never_minus_zero
 
 
 def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
@@ -45,13 +45,14 @@ def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir
 
 def _without_mask(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Value | None:
     """The other operand of an operator of `_OF_MASKS`, if one hides nothing and gives the result no axis that is needed."""
-    if node.op_type == "Add" and (value.is_graph_output() or not all(use.node.op_type in _SIGNLESS for use in value.uses())):
-        return None
     first, second = node.inputs
+    is_signless = not value.is_graph_output() and all(use.node.op_type in _SIGNLESS for use in value.uses())
     for source, other in ((first, second), (second, first)):
         if source is None or source is other or source.dtype != value.dtype:
             continue
         if same_shape(source, value) or (node.op_type != "Add" and _only_chooses(value)):
+            if node.op_type == "Add" and not is_signless and not is_never_minus_zero(constants, source):
+                continue
             number = element(constants, other)
             if number is not None and number == _OF_MASKS[node.op_type]:
                 return source
@@ -177,6 +178,6 @@ _COMMUTATIVE = frozenset(("Mul", "Max", "Min"))
 _OF_MASKS = {"And": True, "Or": False, "Add": 0}
 """Operators that join masks, or a mask and scores, and what an operand is everywhere that hides nothing."""
 _SIGNLESS = frozenset(("Softmax", "LogSoftmax", "Exp", "Sigmoid", "IsNaN"))
-"""Operators that give the same, bit by bit, for -0 and 0. Only before them a sum with zero may be left out."""
+"""Operators that give the same, bit by bit, for -0 and 0. A sum with zero is left out before them, or if nothing is -0."""
 PASSING = frozenset((*TRANSPARENT, *_NEUTRAL, *_OF_MASKS, "Concat"))
 """The operators whose nodes may pass an input on."""

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.counting import count
-from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.folding import FLOATS, fold
 from onnx_subgraph.model.follow import Follow
 from onnx_subgraph.model.intervals import interval
 from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
@@ -59,6 +59,24 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
         operands.append(number)
     results = fold(node, operands, constants.opset(node))
     return only(np.asarray(results[0])) if results else None
+
+
+def is_never_minus_zero(constants: Constants, value: ir.Value | None) -> bool:
+    """Whether no element of a floating value is -0 in any run: a table without one, spread, or something added to it."""
+    return bool(Follow(partial(_without_minus_zero, constants))(value))
+
+
+def _without_minus_zero(constants: Constants, value: ir.Value, follow: Follow[bool]) -> bool | None:
+    array, node = small(constants, value), value.producer()
+    if array is not None:
+        return array.dtype in FLOATS and not bool((np.signbit(array) & (array == 0)).any())
+    if node is None or node.domain or not node.inputs:
+        return None
+    if node.op_type in (*_SPREADING, "Split"):
+        return follow(node.inputs[0])
+    if node.op_type == "Add":  # the sum of two zeros is -0 only if both are
+        return any(follow(operand) for operand in node.inputs)
+    return node.op_type == "Concat" and all(follow(operand) for operand in node.inputs)
 
 
 def _is_never_less(constants: Constants, node: ir.Node) -> bool:

@@ -129,3 +129,19 @@ def test_a_value_that_is_read_twice_at_each_step_is_followed_once(monkeypatch: p
     assert uniform.element(Constants(model), model.graph[-1].inputs[0]) is None
     last = next(node for node in model.graph if node.outputs[0].name == "a12")
     assert uniform.element(Constants(model), last.outputs[0]) == 0 and calls < 40
+
+
+@pytest.mark.parametrize(("last", "sums"), [("5", 0), ("-0.0", 1)])
+def test_zeros_are_added_to_a_table_only_if_it_has_a_negative_zero(last: str, sums: int) -> None:
+    """As the queries of DETR's decoder, which begins at torch.zeros_like(positions). -0 + 0 is 0."""
+    body = f"{SIZE} e = ConstantOfShape(t) r = Expand(table, t) a = Add(e, r) y = Neg(a)"
+    proto = parsed(body, INPUTS, weights=f"int64[2] inner = {{4, 6}}, float[1, 1, 6] table = {{0, 1, 2, 3, 4, {last}}}")
+    written = simplified(proto)[1]
+    assert operators(written)["Add"] == sums
+    before, after = run(proto, feeds())[0], run(written, feeds())[0]
+    assert before.tobytes() == after.tobytes()
+
+
+def test_the_sum_of_zeros_and_an_input_stays() -> None:
+    proto = parsed(f"{SIZE} e = ConstantOfShape(t) a = Add(e, x) y = Neg(a)", INPUTS, weights="int64[2] inner = {4, 6}")
+    assert operators(simplified(proto)[1])["Add"] == 1
