@@ -34,6 +34,7 @@ from onnx_subgraph.model.reshaping import as_one_step, as_reshape, as_squeeze, a
 from onnx_subgraph.model.resizes import as_scaled
 from onnx_subgraph.model.rows import narrow
 from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, proved_only, same_shape
+from onnx_subgraph.model.shuffles import as_shuffle
 from onnx_subgraph.model.slices import as_fewer_axes
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
@@ -200,6 +201,7 @@ class Pass:
             or as_one_step(constants, node)
             or as_gather(constants, node)
             or as_scaled(constants, node)
+            or as_shuffle(constants, node)
         )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(constants, node) or as_concat(constants, node)
