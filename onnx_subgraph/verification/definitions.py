@@ -230,7 +230,8 @@ class MultiHeadAttention(OpRun):
         q, k, v = (self._heads(x + part, num_heads) for x, part in zip((query, key, value), parts, strict=True))
         scores = q @ np.swapaxes(k, -1, -2) * (scale or 1 / sqrt(q.shape[-1]))
         scores = scores if attention_bias is None else scores + attention_bias
-        seen = np.tri(*scores.shape[-2:], k=max(0, key.shape[1] - query.shape[1])) == 1
+        length, count = scores.shape[-2:]
+        seen = np.tri(length, count, max(0, count - length)) == 1
         scores = np.where(seen, scores, -np.inf) if unidirectional else scores
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         result = weights / weights.sum(axis=-1, keepdims=True) @ v
