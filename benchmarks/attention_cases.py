@@ -191,6 +191,30 @@ STANDARD = tuple(
 )
 """The operator of the ONNX standard instead of com.microsoft's."""
 
+TRIANGLE = """n = Shape <start = 1, end = 2> (q) size = Concat <axis = 0> (ones, n, n) one = Expand(i, size)
+    low = Trilu <upper = 0> (one) hidden = Equal(low, z) mask = Where(hidden, lowest, z)"""
+CAUSAL = tuple(
+    Case(
+        (pattern,),
+        f"""({QKV}) => ($T[$b,$s,$H] y) <$T i = {{1}}, $T z = {{0}}, $T lowest = {{-1e38}}, int64[2] ones = {{1, 1}}> {{
+            {TRIANGLE} y = {operator.format("", "mask")} }}""",
+        HEADS,
+        dtypes=("float",),
+        opset=opset,
+        fused=f"({QKV}) => ($T[$b,$s,$H] y) {{ y = {operator.format(causal, '')} }}",
+    )
+    for pattern, operator, causal, opset in (
+        ("causal-attention", "Attention <q_num_heads = $N, kv_num_heads = $N{}> (q, k, v, {})", ", is_causal = 1", 23),
+        (
+            "causal-multi-head-attention",
+            "com.microsoft.MultiHeadAttention <num_heads = $N{}> (q, k, v, , , {})",
+            ", unidirectional = 1, mask_filter_value = -3.4028235e38",
+            17,
+        ),
+    )
+)
+"""A causal mask of any length, as scaled_dot_product_attention makes it, or the operator's own. A constant one costs no time."""
+
 SINK = Case(
     ("multi-head-attention",),
     f"""({QKV}, $T[1,1,$s,$s] mask, $T[1,$N,1,1] sink) => ($T[$b,$s,$H] y) <int64[4] heads = {{0, 0, $N, 64}},
@@ -253,6 +277,7 @@ ATTENTION = (
     *RECURRENT,
     STATE,
     *STANDARD,
+    *CAUSAL,
     SINK,
     ROTARY,
     *PACKED,

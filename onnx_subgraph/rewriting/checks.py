@@ -18,6 +18,7 @@ from onnx_subgraph.operators.names import KNOWN_DOMAINS, OWN_DOMAIN, operator_of
 from onnx_subgraph.rewriting.copying import copies, copying_nodes, is_of_shapes
 from onnx_subgraph.rewriting.costs import Cost, Costs, is_fused, main_operator
 from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.liveness import orphans
 from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, NoSuchOperator, Operand
 from onnx_subgraph.rewriting.refused import Needless, Refused, Slower, Unloadable
 
@@ -214,19 +215,18 @@ def check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadab
 def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]) -> None:
     """Refuse a replacement that was measured slower, and one without a reason to expect that it is faster.
 
-    A fused operator is a reason. So is saving nodes; but if a copy is added too, the replacement must be faster wherever it was
-    measured. A replacement that saves no node must be measured faster. If costs do not refuse, a replacement also passes if it
-    shares no operator with the match. A refusal says how to get that only if it would allow the replacement.
+    A fused operator is a reason. So is saving nodes, with those that only the match reads; but if a copy is added too, it must be
+    faster wherever it was measured. A replacement that saves no node must be measured faster. If costs do not refuse, it also
+    passes if it shares no operator with the match. A refusal says how to get that only if it would allow the replacement.
     An operator that would be inlined passes: the graph that was measured has far fewer nodes than its definition.
     """
     if _is_inlined(match, fragment.opset_imports.get("", 1), loadability):
         return
     had = {n.op_identifier() for n in match.nodes}
     computing = [n for n in fragment.nodes if not is_of_shapes(n)]
-    fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
-    saves = len(computing) < len(match.nodes)
+    saves = len(computing) < len(match.nodes) + orphans(match.nodes, fragment.read.values())
     moves = copying_nodes(computing) > copying_nodes(match.nodes)
-    passes = fuses or (saves and not moves)
+    passes = (saves and not moves) or any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
     at_any_cost = passes or had.isdisjoint(n.op_identifier() for n in computing)
     change = _PREFER if costs.refuses and at_any_cost else ""
     found = _check_slower(match, fragment, costs, loadability, change)

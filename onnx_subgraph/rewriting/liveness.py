@@ -58,6 +58,14 @@ class Liveness(Dying):
         return list(found)
 
 
+def orphans(nodes: Collection[ir.Node], read: Iterable[ir.Value]) -> int:
+    """How many nodes compute something that only these nodes read, and that the replacement, which reads `read`, does not."""
+    kept = set(read)
+    given = {v for n in nodes for v in n.inputs if v is not None and v not in kept and not v.is_graph_output()}
+    makers = (v.producer() for v in given if all(user in nodes for user, _ in v.uses()))
+    return sum(maker is not None and maker not in nodes and maker.op_type != "Constant" for maker in makers)
+
+
 @dataclass(frozen=True, slots=True)
 class Redirect:
     """A reader of an inner value's shape that must read something else.
