@@ -3,8 +3,7 @@
 The few runs with noise that set a bound may miss such a choice. So where some elements of a candidate differ, and the model
 chooses by computed numbers, the original runs with noise again: on all its roundings, and by turns only on the last ones before a
 choice, which takes no longer than a run without noise. A run is noted if an element moved far beyond its bound. The candidate is
-right if all its outputs agree with one of these runs, within the same bounds. Whatever does not flip is judged as before. Whole
-numbers stay as they are: a count of votes is exact, and a tie of two is decided by the operator, not by a rounding.
+right if all its outputs agree with one of these runs, within the same bounds. Whatever does not flip is judged as before.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ MOST = 0.5
 """The largest fraction of elements that differ by a choice …"""
 FEW = 8
 """… if there are more than these."""
-COMPARES_FLOATS = 11
-"""The first opset whose Equal takes floats; noise that leaves whole numbers needs it."""
 FAR = 8.0
 """How far beyond its bound an element moves that flips, in units of the bound."""
 CHOOSING = frozenset(
@@ -66,7 +63,7 @@ class Flips:
         near = self.rounds % 2 == 0
         self.rounds += 1
         noise: dict[str, Any] = {"among": before_choices, "units": FLOOR} if near else {}
-        session = self.drawing.open_noisy(seed=1009 * self.rounds, keeps_integers=True, **noise)
+        session = self.drawing.open_noisy(seed=1009 * self.rounds, **noise)
         if isinstance(session, Failure):
             return True
         runs = RUNS if near else max(1, int(SECONDS / max(1e-3, COST * cases[0].seconds)))
@@ -80,8 +77,8 @@ class Flips:
     @cached_property
     def _chooses(self) -> bool:
         """Whether an operator chooses by what noise moves, and the bounds are not the user's."""
-        free, model = self.drawing.rtol is None and self.drawing.atol is None, self.drawing.fed.model
-        return free and model.opset_imports.get("", 1) >= COMPARES_FLOATS and bool(before_choices(model))
+        free = self.drawing.rtol is None and self.drawing.atol is None
+        return free and bool(before_choices(self.drawing.fed.model))
 
 
 def before_choices(model: ir.Model) -> set[ir.Value]:

@@ -13,7 +13,8 @@ to 1,920 elements).
 
 Only results that depend on a float input, a table lookup or a sum of products are moved. Positions, masks and bucket numbers that
 a model computes from shapes and integers are rounded the same in every form of the graph. Moving them would push exact values
-(log(16) / log(128) * 8) across the integer to which they are truncated, and count that damage as noise.
+(log(16) / log(128) * 8) across the integer to which they are truncated, and count that damage as noise. Nor are whole numbers
+moved (`whole_numbers`): a count of votes is exact, and so is twice a rounded number.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, graph_of, operands, within
+from onnx_subgraph.verification.whole_numbers import whole_numbers
 
 _EPSILON = {
     ir.DataType.FLOAT: 2.0**-23,
@@ -67,7 +69,10 @@ _UNITS_OF_FFT = 4
 
 
 def dependent(model: ir.Model) -> set[ir.Value]:
-    """The float values that depend on a float input of the model, on a table lookup, or on a sum of products."""
+    """The float values that depend on a float input of the model, on a table lookup, or on a sum of products.
+
+    Without those that are whole numbers.
+    """
     tainted = {value for value in model.graph.inputs if value.dtype in _EPSILON and not value.is_initializer()}
     nodes, known = nodes_of(model), -1
     while known < len(tainted):  # a Loop hands results to its next round, and a function to its calls
@@ -78,40 +83,36 @@ def dependent(model: ir.Model) -> set[ir.Value]:
             read = operands(node) if function is None else (*operands(node), *function.outputs)
             if node.op_type in _PRODUCTS or _looks_up(node) or any(value in tainted for value in read):
                 tainted.update(node.outputs)
-    return {value for value in tainted if value.dtype in _EPSILON}
+    return {value for value in tainted - whole_numbers(nodes) if value.dtype in _EPSILON}
 
 
 Select = Callable[[ir.Model], Collection[ir.Value]]
 """The values of a model that noise may move."""
 
 
-def add_noise(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0, *, keeps_integers: bool = False) -> int:
+def add_noise(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0) -> int:
     """Add noise to the float results of all graphs and functions, in place. Returns the number of changed results.
 
     Every run of the changed model draws new numbers; a new session of it repeats them. among: which values may be changed.
-    units: the largest change, in units in the last place. keeps_integers: whether whole numbers stay, from opset 11 on.
+    units: the largest change, in units in the last place.
     """
     chosen = among(model)
     moved = 0
     for value in [value for value in model.graph.inputs if value in chosen]:
-        moved += _move(model.graph, model.opset_imports, value, seed + moved, units, keeps_integers)
+        moved += _move(model.graph, model.opset_imports, value, seed + moved, units)
     for graph, opsets in _graphs(model):
         for node in [node for node in graph if rounds(node)]:
             for value in node.outputs:
                 if value in chosen and value.dtype in _EPSILON:
-                    moved += _move(graph, opsets, value, seed + moved, units, keeps_integers)
+                    moved += _move(graph, opsets, value, seed + moved, units)
     return moved
 
 
-def noisy(
-    model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0, *, keeps_integers: bool = False
-) -> ir.Model | str:
+def noisy(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0) -> ir.Model | str:
     """A copy of the model with noise, or the reason why there is none; then noise is measured in another way."""
     copy = model.clone()
     try:
-        return (
-            copy if add_noise(copy, seed, among, units, keeps_integers=keeps_integers) else "no result of the model is of floats"
-        )
+        return copy if add_noise(copy, seed, among, units) else "no result of the model is of floats"
     except Exception as error:  # onnx_ir can't change this model
         return str(error)
 
@@ -160,7 +161,7 @@ def _narrows(node: ir.Node) -> bool:
     return widths[result.dtype] > widths[source.dtype]
 
 
-def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int, units: float, keeps_integers: bool) -> int:
+def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int, units: float) -> int:
     """Replace `value` by value * Cast(1 - units * eps * u), for all its uses. Returns 1, or 0 where nothing uses it."""
     uses, is_output = list(value.uses()), value.is_graph_output()
     if (not uses and not is_output) or value.dtype is None:
@@ -175,10 +176,6 @@ def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int
         nodes += _half_of_the_rest(factor, nodes[-1].outputs[0], dtype)
     if producer is not None and producer.op_type == _TRANSFORM:
         nodes += _of_the_largest(factor, nodes[-1].outputs[0], plain, dtype, _units(value))
-    if keeps_integers:
-        whole = ir.node("Floor", [plain])
-        is_whole = ir.node("Equal", [plain, whole.outputs[0]])
-        nodes += [whole, is_whole, ir.node("Where", [is_whole.outputs[0], plain, nodes[-1].outputs[0]])]
     if dtype is not value.dtype:
         nodes.append(ir.node("Cast", nodes[-1].outputs, {"to": int(value.dtype)}))
     moved = nodes[-1].outputs[0]
