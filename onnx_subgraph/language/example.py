@@ -86,7 +86,9 @@ def _list(data: Items) -> tuple[Static, ...]:
             raise PatternError("a list of an example holds numbers or strings", span=item.span, hint=USAGE)
         values.append(read_scalar(item) if isinstance(item, Scalar) else _list(item))
         if _sizes(values[-1]) != _sizes(values[0]):
-            raise PatternError("the rows of an example differ in length", span=item.span, hint="write as many numbers in each")
+            raise PatternError(
+                "the rows of an example differ in length", span=item.span, hint="give each row equally many elements"
+            )
     return tuple(values)
 
 

@@ -93,8 +93,10 @@ def _of(array: np.ndarray) -> Triangle | None:
 
 
 def _cut(constants: Constants, node: ir.Node, given: Triangle) -> Triangle | None:
-    """The numbers of a Trilu: 0 above the diagonal, or on and below it."""
+    """The numbers of a Trilu, which sets those above the diagonal to 0, or those on and below it; None for another diagonal."""
     upper = node.attributes.get("upper")
+    if upper is not None and upper.is_ref():
+        return None
     is_upper = upper is None or upper.as_int() == 1
     offset = constants.scalar(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else 0
     zero = np.zeros_like(given.below)

@@ -59,8 +59,8 @@ def difference(exact: Exact, fused: onnx.ModelProto) -> str | None:
             return f"{name} is missing"
         unfused = None if isinstance(exact.unfused, str) else exact.unfused[name]
         problem = distance(results[name], unfused, np.asarray(truth), stored=stored)
-        if problem is not None and exact.nearby is not None:
-            unfused = np.asarray(exact.nearby()[name]).astype(results[name].dtype)
+        if problem is not None and exact.nearby is not None and unfused is not None:
+            unfused = np.asarray(exact.nearby()[name]).astype(unfused.dtype)
             problem = distance(results[name], unfused, np.asarray(truth), stored=stored)
         if problem is not None:
             return f"{name} {problem}"

@@ -1,7 +1,7 @@
 """Build layout words in an instance: `rearrange` as Reshape, Transpose, Reshape; `split` as Split or as Slices.
 
-A Reshape or a Transpose that changes nothing is left out. The sizes of named axes come from
-the example and from the shapes of the nodes built so far.
+A Reshape or a Transpose that changes nothing is left out. The sizes of named axes come from the example and from the
+shapes of the nodes built so far.
 """
 
 from __future__ import annotations

@@ -77,3 +77,21 @@ def test_models_that_never_ran_prove_nothing() -> None:
         difference(exact, model)
     runs = Exact(onnx.parser.parse_model(RELU), exact.feeds, exact.truth)
     assert "onnxruntime says" in str(difference(runs, model)), "a fused model that does not run is no proof either"
+
+
+def test_what_the_last_digit_of_an_input_moves_excuses_an_error_of_that_size_and_nothing_else() -> None:
+    x = np.asarray([1.0, -1.0], np.float32)
+    model, less, more, half = (
+        onnx.parser.parse_model(RELU.replace("float[2] y", f"{kind}[2] y").replace("y = Relu(x)", nodes))
+        for kind, nodes in (
+            ("float", "y = Relu(x)"),
+            ("float", "less = Constant <value_float = 1.01> ()  r = Relu(x)  y = Mul(r, less)"),
+            ("float", "more = Constant <value_float = 1.1> ()  r = Relu(x)  y = Mul(r, more)"),
+            ("float16", "r = Relu(x)  y = Cast <to = 10> (r)"),
+        )
+    )
+    truth = {"y": np.asarray([1.0, 0.0])}
+    alone, beside = (Exact(model, {"x": x}, truth, near) for near in (None, lambda: {"y": np.asarray([1.01, 0.0])}))
+    assert difference(alone, less) is not None and difference(beside, less) is None
+    assert difference(beside, more) is not None
+    assert "float16" in str(difference(beside, half))
