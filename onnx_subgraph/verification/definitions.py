@@ -203,7 +203,7 @@ class MultiHeadAttention(OpRun):
     """softmax(scale · Q Kᵀ + attention_bias) V in heads, for projections of rank 3.
 
     Each part of `bias` is added to its projection. If it is unidirectional, each row of scores sees the columns up to
-    its own; of fewer queries than keys, the last one sees all.
+    its own. Fewer queries than keys are not covered then: onnxruntime's kernel lets the last query see all keys.
     """
 
     op_domain = "com.microsoft"
@@ -226,13 +226,13 @@ class MultiHeadAttention(OpRun):
         said = [x for x in (key_padding_mask, *cache) if x is not None]
         if not plain or said or len(self.onnx_node.output) > 1:
             raise NotImplementedError("MultiHeadAttention with packed operands, a padding mask or a cache")
+        if unidirectional and query.shape[1] < key.shape[1]:
+            raise NotImplementedError("unidirectional MultiHeadAttention of fewer queries than keys")
         parts = (0, 0, 0) if bias is None else np.split(bias, np.cumsum([query.shape[2], key.shape[2]]))
         q, k, v = (self._heads(x + part, num_heads) for x, part in zip((query, key, value), parts, strict=True))
         scores = q @ np.swapaxes(k, -1, -2) * (scale or 1 / sqrt(q.shape[-1]))
         scores = scores if attention_bias is None else scores + attention_bias
-        length, count = scores.shape[-2:]
-        seen = np.tri(length, count, max(0, count - length)) == 1
-        scores = np.where(seen, scores, -np.inf) if unidirectional else scores
+        scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, -np.inf) if unidirectional else scores
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         result = weights / weights.sum(axis=-1, keepdims=True) @ v
         return (np.swapaxes(result, 1, 2).reshape(*query.shape[:2], -1).astype(query.dtype),)

@@ -83,6 +83,8 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("com.microsoft.FusedConv", [IMAGE, FILTER], 1, {"activation": "Relu"}),
     ("com.microsoft.MultiHeadAttention", [X, (2, 5, 8), (2, 5, 8)], 1, {"num_heads": 2}),
     ("com.microsoft.MultiHeadAttention", [X, X, X, (24,), None, (2, 4, 3, 3)], 1, {"num_heads": 4, "scale": 0.1}),
+    ("com.microsoft.MultiHeadAttention", [X, X, X], 1, {"num_heads": 2, "unidirectional": 1}),
+    ("com.microsoft.MultiHeadAttention", [X, (2, 2, 8), (2, 2, 8)], 1, {"num_heads": 2, "unidirectional": 1}),
     (
         "com.microsoft.FusedConv",
         [IMAGE, FILTER, (3,)],

@@ -31,6 +31,7 @@ TEXT = """<ir_version: 8, opset_import: ["" : 18]> g (float[2, 8] x, int64[2, 8]
         ("r = Round (x)  y = Mul (r, huge)", False),
         ("p = Greater (x, half)  r = Round (x)  y = Where (p, r, x)", False),
         ("y = Mul (x, two)", False),
+        ("e = Exp (x)  y = Mul (e, two)", False),
         ("v = Cast <to = 1> (h)  y = Add (v, two)", False),
         ("r = Round (x)  y = Div (r, two)", False),
         ("r = Round (h)  y = Add (r, r)", False),
