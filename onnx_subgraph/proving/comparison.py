@@ -25,8 +25,8 @@ class NotRunError(Exception):
 class Exact:
     """A model before fusing, with its feeds, its float64 results, and onnxruntime's results (or its error).
 
-    nearby: gives the float64 results for feeds that differ in the last digit. An error of that size is none of the fusion:
-    Softmax of scores of a million turns on the last digit of a query.
+    nearby: gives the float64 results for feeds that differ in the last digit. A fusion may have an error of that size: Softmax of
+    scores of a million turns on the last digit of a query.
     """
 
     def __init__(

@@ -215,9 +215,9 @@ def check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadab
 def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]) -> None:
     """Refuse a replacement that was measured slower, and one without a reason to expect that it is faster.
 
-    A fused operator is a reason. So is saving nodes, with those that only the match reads; but if a copy is added too, it must be
-    faster wherever it was measured. A replacement that saves no node must be measured faster. If costs do not refuse, it also
-    passes if it shares no operator with the match. A refusal says how to get that only if it would allow the replacement.
+    A fused operator is a reason. So is saving nodes, also those that only the match reads. A replacement that adds a copy, too,
+    must be faster wherever it was measured; so must one that saves no node. If costs do not refuse, one that shares no operator
+    with the match passes as well. A refusal says how to get the replacement only if that would allow it.
     An operator that would be inlined passes: the graph that was measured has far fewer nodes than its definition.
     """
     if _is_inlined(match, fragment.opset_imports.get("", 1), loadability):
