@@ -438,7 +438,7 @@ def test_an_interrupt_among_many_models_leaves_only_whole_files(tmp_path: Path, 
         assert process.poll() is None, process.stderr.read()
         os.killpg(process.pid, sent)
         errors = process.stderr.read()
-        assert process.wait(60) == 2
+        assert process.wait(60) == 2, errors
     assert errors.strip() == "Interrupted: nothing more was written."
     written = sorted(folder.iterdir())
     assert {path.name for path in written} < {model.name for model in models}
