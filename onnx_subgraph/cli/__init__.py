@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from onnx_subgraph import __version__
-from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
+from onnx_subgraph.cli.interrupt import check, interrupts, was_interrupted
 from onnx_subgraph.cli.streams import naming
 from onnx_subgraph.collection import seldom
 from onnx_subgraph.errors import OnnxSubgraphError
@@ -138,6 +138,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         with interrupts(), seldom(), late_imports():
             code = commands.main(arguments, prog_name="onnx-subgraph", standalone_mode=False) or 0
             sys.stdout.flush()
+            check()
     except BaseException as error:
         return _failed(error)
     return int(code)

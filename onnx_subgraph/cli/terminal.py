@@ -19,6 +19,7 @@ import click
 
 from onnx_subgraph.cli import last_words
 from onnx_subgraph.cli.failure import DEBUG
+from onnx_subgraph.cli.interrupt import check
 from onnx_subgraph.cli.options import VERBOSITY
 from onnx_subgraph.cli.streams import is_sent, naming
 
@@ -95,12 +96,13 @@ def quiet_libraries() -> None:
 def progress() -> Iterator[Callable[[str], None]]:
     """A function that shows the current stage: as lines with `--verbose`, not at all if no terminal would show it.
 
-    If the process is ended inside, the stage is said (`last_words`).
+    If the process is ended inside, the stage is said (`last_words`). The function raises Interrupt if Python ignored a ^C.
     """
     quiet_libraries()
     name, begun = naming(), time.monotonic()
 
     def say(stage: str) -> None:
+        check()
         last_words.now(name(stage))
         show_stage(stage)
 

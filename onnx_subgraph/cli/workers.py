@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from onnx_subgraph.cli.interrupt import break_off
+from onnx_subgraph.cli.interrupt import break_off, check, interrupts
 from onnx_subgraph.cli.last_words import CAUSES
 from onnx_subgraph.cli.terminal import quiet_libraries
 from onnx_subgraph.deadline import abandoned
@@ -142,6 +142,7 @@ class _Crew(Generic[T, R]):
             self._busy[worker.link] = (number, worker)
             worker.take(self._tasks[number])
         ready = connection.wait(list(self._busy))
+        check()
         for link in [link for link in self._busy if link in ready]:
             number, worker = self._busy[link]
             message = worker.answer()
@@ -230,13 +231,19 @@ def _work_off(work: Work[Any, Any], environment: dict[str, str], link: Connectio
     """The main loop of a child: runs tasks until there are no more. environment: of the parent."""
     os.environ.clear()  # a fork has the environment of the fork server, which is older than the parent's
     os.environ.update(environment)
+
+    def tell(stage: str) -> None:
+        check()
+        link.send(stage)
+
     try:
         signal.signal(signal.SIGTERM, break_off)
         quiet_libraries()
-        with suppress(EOFError):  # there are no more tasks, or the parent is gone
+        with suppress(EOFError), interrupts():  # there are no more tasks, or the parent is gone
             again = True
             while again:
-                outcome = work(link.recv(), link.send)
+                outcome = work(link.recv(), tell)
+                check()
                 again = not abandoned() and time.process_time() < LIFE
                 link.send(_Done(outcome, again))
         # The work is done. A signal from here on would only print an error while Python shuts down.

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from onnx_subgraph import pipeline
+from onnx_subgraph.cli import terminal, workers
 from onnx_subgraph.language import library
 from tests.cli.conftest import GELU, ROOT, Run, forked, save
 from tests.language.test_mistakes import CASES
@@ -391,6 +394,57 @@ def test_an_interrupt_that_an_import_turns_into_an_import_error_is_still_an_inte
     for command in ("fuse", "explain"):
         result = run(command, gelu, "--time-limit", limit)
         assert (result.code, result.out, result.err.strip()) == (2, "", "Interrupted: nothing more was written.")
+
+
+class _Interrupting:
+    """Interrupts the process when it is dropped, where Python prints an exception and goes on."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@POSIX
+def test_an_interrupt_that_python_ignores_ends_the_command_at_its_next_stage(
+    run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_and_drop(path: Path, **options: Any) -> object:
+        _Interrupting()
+        return load(path, **options)
+
+    load = pipeline.load
+    monkeypatch.setattr(pipeline, "load", load_and_drop)
+    with untouched(gelu.parent):
+        result = run("fuse", gelu, "--time-limit", 0)  # without a limit the work is done in the main thread, which takes signals
+    assert (result.code, result.out, result.err.strip()) == (2, "", "Interrupted: nothing more was written.")
+
+
+@POSIX
+def test_an_interrupt_that_python_ignores_after_the_last_stage_is_told(
+    run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "show", lambda *_, **__: _Interrupting() and None)
+    result = run("fuse", gelu)
+    assert (result.code, result.err.strip()) == (2, "Interrupted: nothing more was written.")
+    assert gelu.with_suffix(".fused.onnx").is_file()
+
+
+@POSIX
+def test_an_interrupt_that_python_ignores_ends_a_run_with_several_jobs(
+    run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer_and_drop(worker: workers.Worker[Any, Any]) -> object:
+        if len(told) == 1:
+            _Interrupting()
+        told.append(worker)
+        return answer(worker)
+
+    told: list[object] = []
+    answer = workers.Worker.answer
+    monkeypatch.setattr(workers.Worker, "answer", answer_and_drop)
+    other = shutil.copy(gelu, gelu.with_name("other.onnx"))
+    with untouched(gelu.parent):
+        result = run("fuse", gelu, other, "-j", 2)
+    assert (result.code, result.out, result.err.strip()) == (2, "", "Interrupted: nothing more was written.")
 
 
 @pytest.mark.parametrize("program", [["-m", "onnx_subgraph"], [str(ROOT / "cli.py")]], ids=["module", "checkout"])
