@@ -121,7 +121,7 @@ def measure(task: Task) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         fused, whole = Path(folder, "fused.onnx"), Path(folder, "whole.onnx")
         result = fuse(task.model, fused, library, options)
-        with mock.patch("onnx_subgraph.model.simplify.narrow", return_value=0):
+        with mock.patch("onnx_subgraph.simplification.simplify.narrow", return_value=0):
             fuse(task.model, whole, library, options)
         sessions = {name: open_session(path, 1) for name, path in (("original", task.model), ("fused", fused), ("whole", whole))}
         taken = {value.name for value in sessions["original"].get_inputs()}

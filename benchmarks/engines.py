@@ -31,7 +31,7 @@ from rows import tell
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.openvino import OpenVino
 from onnx_subgraph.engine.session import EngineSession
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition

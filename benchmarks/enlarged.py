@@ -4,8 +4,8 @@
 
 A site is a 1 × 1 convolution of images side by side, and a Relu. The first image has the full size, each other one half the size
 of the one before, and is enlarged to the first. `fuse` makes the second model, without its limit for the number of results
-(`MOST_RESULTS` in `onnx_subgraph/model/enlarged.py`): what the limit leaves is marked by "no". Both run in turn, on one thread.
-A time is the lower quartile of the runs.
+(`MOST_RESULTS` in `onnx_subgraph/simplification/enlarged.py`): what the limit leaves is marked by "no". Both run in turn, on one
+thread. A time is the lower quartile of the runs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
-from onnx_subgraph.model import enlarged  # noqa: E402
 from onnx_subgraph.options import Options  # noqa: E402
 from onnx_subgraph.pipeline import fuse  # noqa: E402
+from onnx_subgraph.simplification import enlarged  # noqa: E402
 from onnx_subgraph.timing.tuning import processor  # noqa: E402
 
 PAGE = """\

@@ -31,8 +31,8 @@ from scripts import load_script
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from onnx_subgraph.files.models import load  # noqa: E402
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
-from onnx_subgraph.model.files import load  # noqa: E402
 from onnx_subgraph.model.shapes import infer_shapes  # noqa: E402
 from onnx_subgraph.options import Options  # noqa: E402
 from onnx_subgraph.pipeline import fuse  # noqa: E402

@@ -21,12 +21,12 @@ import onnx_ir as ir
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.term import walk
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import Match, NearMiss
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 
 

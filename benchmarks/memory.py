@@ -80,7 +80,7 @@ _DIRECTLY = """
 import sys
 from pathlib import Path
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.files import load, save
+from onnx_subgraph.files.models import load, save
 from onnx_subgraph.model.shapes import infer_shapes
 source, target = map(Path, sys.argv[1:])
 model = load(source)

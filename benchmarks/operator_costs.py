@@ -38,10 +38,10 @@ from taking_turns import CPU
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from onnx_subgraph.files.models import load, save  # noqa: E402
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
 from onnx_subgraph.matching.find import find  # noqa: E402
 from onnx_subgraph.model.constants import Constants  # noqa: E402
-from onnx_subgraph.model.files import load, save  # noqa: E402
 from onnx_subgraph.model.shapes import infer_shapes  # noqa: E402
 from onnx_subgraph.regions.ground import PATTERN  # noqa: E402
 from onnx_subgraph.rewriting import costs  # noqa: E402

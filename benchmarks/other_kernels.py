@@ -23,7 +23,7 @@ from onnx import numpy_helper
 from rows import tell
 
 from onnx_subgraph.engine.session import EngineSession
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits

@@ -23,7 +23,7 @@ import onnxruntime
 from rows import tell
 
 from onnx_subgraph import InferenceSession, SessionSettings, StaticSession
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
 from onnx_subgraph.verification.sizes import assignments

@@ -19,7 +19,7 @@ from taking_turns import CPU
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
 from onnx_subgraph.verification.sizes import assignments
 

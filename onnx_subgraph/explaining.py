@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from onnx_subgraph.clock import Clock, Progress
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.model.files import load
 from onnx_subgraph.options import Options, checked
 from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.pipeline import fuse

@@ -16,13 +16,12 @@ from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.errors import about
+from onnx_subgraph.files.models import hand_on, load, save, size
 from onnx_subgraph.language.library import Library, is_built_in
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.model.files import hand_on, load, save, size
 from onnx_subgraph.model.gaps import Gap, gaps
 from onnx_subgraph.model.overridable import make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.model.simplify import NOTHING
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.options import Options, checked
@@ -35,6 +34,7 @@ from onnx_subgraph.rewriting.rewrite import Place, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.rewriting.shared_loadability import loadability_of
 from onnx_subgraph.settling import settled_attempt
+from onnx_subgraph.simplification.simplify import NOTHING
 from onnx_subgraph.targets import FLOAT32
 from onnx_subgraph.verification.blame import Settled, Undone
 from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators

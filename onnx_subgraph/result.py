@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.gaps import Gap
 from onnx_subgraph.model.overridable import Overridable
-from onnx_subgraph.model.simplify import NOTHING, Simplified
 from onnx_subgraph.rewriting.marked import Marked
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Flushed
+from onnx_subgraph.simplification.simplify import NOTHING, Simplified
 from onnx_subgraph.verification.blame import Undone
 from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Verdict

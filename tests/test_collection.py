@@ -14,7 +14,7 @@ import pytest
 
 from onnx_subgraph import collection
 from onnx_subgraph.collection import SELDOM, collect_if_due, seldom, uncollected
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 
 SAMPLE = Path(__file__).parents[1] / "sample_models" / "bert_torchscript.onnx"
 

@@ -36,8 +36,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("verification",),
     ("rewriting",),
     ("matching",),
-    ("regions",),
+    ("regions", "simplification"),
     ("facts",),  # the facts that sentences ask about values
+    ("files",),
     ("language", "model"),
     ("operators", "kernels"),
     ("watch",),  # calls at a time; it starts its thread as deadline asks

@@ -15,7 +15,7 @@ import pytest
 from onnx_subgraph import temporary
 from onnx_subgraph.cli import main
 from onnx_subgraph.errors import ModelError
-from onnx_subgraph.model.atomic import written_whole
+from onnx_subgraph.files.atomic import written_whole
 from tests.cli.conftest import GELU, ROOT, save
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="locks and signals as on POSIX")
@@ -29,7 +29,7 @@ from pathlib import Path
 from onnx_subgraph import temporary
 from onnx_subgraph.cli import main
 from onnx_subgraph.errors import ModelError
-from onnx_subgraph.model.atomic import written_whole
+from onnx_subgraph.files.atomic import written_whole
 
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 

@@ -17,6 +17,7 @@ from onnx_subgraph.authoring.grounds import grounds
 from onnx_subgraph.authoring.optional import Family, family
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.dump import yaml_text
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.language.pattern import Pattern
@@ -25,7 +26,6 @@ from onnx_subgraph.matching.find import find
 from onnx_subgraph.mining.atom import Layout
 from onnx_subgraph.mining.formula import Formula, number_text, slots
 from onnx_subgraph.mining.mine import Occurrence, generalised
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.proving import Proof, prove
 

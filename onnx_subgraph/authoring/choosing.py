@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.origin import label
@@ -19,7 +20,6 @@ from onnx_subgraph.mining.mine import Occurrence, mine
 from onnx_subgraph.mining.obstacle import obstacle
 from onnx_subgraph.mining.place import Place
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.nested import reads
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.operators.names import operator_of

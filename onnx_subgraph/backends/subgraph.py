@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.backends.array import Array
-from onnx_subgraph.model import maps
+from onnx_subgraph.files import maps
 
 LARGE = 1 << 16
 """The least size in bytes of weights that `detached` separates."""

@@ -146,7 +146,7 @@ def _write_expectation(path: Path, entries: Sequence[Entry]) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file, or leave the existing one unchanged."""
-    from onnx_subgraph.model.atomic import written_whole
+    from onnx_subgraph.files.atomic import written_whole
 
     with written_whole(path) as (file,):
         file.write(content)

@@ -184,8 +184,8 @@ def _show(result: FuseResult, library: Library, pattern: str | None, node: str |
 
 def _check_node(name: str, result: FuseResult) -> None:
     """Raises UsageError, with the nearest name as a hint, if neither the model nor its fused form has a node `name`."""
+    from onnx_subgraph.files.models import load
     from onnx_subgraph.language import spelling
-    from onnx_subgraph.model.files import load
 
     model = load(result.model)
     nodes = [*model.graph.all_nodes(), *(node for function in model.functions.values() for node in function.all_nodes())]

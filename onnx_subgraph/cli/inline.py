@@ -30,7 +30,7 @@ def inline(model: Path, output: Path | None, as_json: bool) -> int:
     It computes the same, and any runtime that has its operators runs it. Nodes that were in an engine get their names back.
     """
     from onnx_subgraph.cli.terminal import progress, show_json, show_text
-    from onnx_subgraph.model.atomic import check_target
+    from onnx_subgraph.files.atomic import check_target
     from onnx_subgraph.partitioning.inline import inline as run
     from onnx_subgraph.report import regions
 

@@ -48,9 +48,9 @@ def mine(
     from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
     from onnx_subgraph.cli.terminal import progress, show, show_json, warn
     from onnx_subgraph.deadline import within
+    from onnx_subgraph.files.atomic import written_whole
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.mining.mine import mine as run
-    from onnx_subgraph.model.atomic import written_whole
     from onnx_subgraph.report import many
     from onnx_subgraph.report import mined as text
     from onnx_subgraph.timing.bench import BenchOptions, time_nodes
@@ -88,7 +88,7 @@ def _check_page(report: Path | None, models: Models) -> None:
         return
     from onnx_subgraph.cli.page import check_folder
     from onnx_subgraph.cli.written import check_written
-    from onnx_subgraph.model.atomic import check_target
+    from onnx_subgraph.files.atomic import check_target
     from onnx_subgraph.report.html import check_installed
 
     check_installed()

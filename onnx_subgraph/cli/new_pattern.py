@@ -56,8 +56,8 @@ def new_pattern(
     from onnx_subgraph.authoring.choosing import Chosen
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
+    from onnx_subgraph.files.atomic import check_target, written_whole
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.model.atomic import check_target, written_whole
     from onnx_subgraph.report import authored as text
 
     ways = (mined is not None, first is not None or last is not None, nodes is not None, scope is not None)

@@ -31,7 +31,7 @@ def without_own(models: Sequence[Path], say: Callable[[str], None]) -> tuple[Pat
 
 
 def _is_made_of(model: Path, maker: Path) -> bool:
-    from onnx_subgraph.model.files import read
+    from onnx_subgraph.files.models import read
     from onnx_subgraph.pipeline import WRITTEN_BY
 
     try:

@@ -71,7 +71,7 @@ def write_page(page: Path, entry: Entry, library: Library, *, hidden: int) -> No
 
 def write(page: Path, words: str) -> None:
     """Writes a page, whole or not at all."""
-    from onnx_subgraph.model.atomic import written_whole
+    from onnx_subgraph.files.atomic import written_whole
 
     page.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(page) as (file,):

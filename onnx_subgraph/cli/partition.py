@@ -166,7 +166,7 @@ def partition(
     from onnx_subgraph.cli.terminal import is_verbose, progress, show, show_json, warn
     from onnx_subgraph.deadline import within
     from onnx_subgraph.expectation.partitions import check_partition, partition_expectation
-    from onnx_subgraph.model.atomic import check_target
+    from onnx_subgraph.files.atomic import check_target
     from onnx_subgraph.partitioning.options import PartitionOptions
     from onnx_subgraph.partitioning.partition import partition as run
     from onnx_subgraph.partitioning.worth import RegionLimits

@@ -114,8 +114,8 @@ def specialize(
     from onnx_subgraph.cli.fused import exit_code
     from onnx_subgraph.cli.terminal import is_verbose, progress, show, show_json
     from onnx_subgraph.deadline import within
+    from onnx_subgraph.files.atomic import check_target
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.model.atomic import check_target
     from onnx_subgraph.options import Options
     from onnx_subgraph.pipeline import fuse
     from onnx_subgraph.report import json, text

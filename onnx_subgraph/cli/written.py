@@ -77,7 +77,7 @@ def _is_data(path: Path, models: Iterable[Path]) -> bool:
     near = [model for model in models if path.resolve().is_relative_to(model.parent.resolve())]
     if not near:
         return False
-    from onnx_subgraph.model.files import data_files
+    from onnx_subgraph.files.models import data_files
 
     for model in near:
         with contextlib.suppress(ModelError):

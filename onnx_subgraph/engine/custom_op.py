@@ -20,8 +20,8 @@ from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.session import engines_of
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.files.models import load, serialized
 from onnx_subgraph.inherited import PROTOBUF
-from onnx_subgraph.model.files import load, serialized
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 
 _FOLDER = "session.model_external_initializers_file_folder_path"

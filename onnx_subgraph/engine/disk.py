@@ -13,7 +13,7 @@ from typing import Any
 from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.errors import ModelError
-from onnx_subgraph.model.atomic import written_whole
+from onnx_subgraph.files.atomic import written_whole
 from onnx_subgraph.paths import StrPath
 
 SUFFIX = ".engine"

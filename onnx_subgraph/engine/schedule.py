@@ -17,7 +17,7 @@ from onnx_subgraph.engine.drawing import give_seeds, seeds
 from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.operator import Placed
 from onnx_subgraph.engine.step import Step
-from onnx_subgraph.model import maps
+from onnx_subgraph.files import maps
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.regions.region import Region, grow

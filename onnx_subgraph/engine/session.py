@@ -32,7 +32,7 @@ from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.schedule import schedule
 from onnx_subgraph.engine.step import Step, run_steps
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, UsageError
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.paths import StrPath
 
 

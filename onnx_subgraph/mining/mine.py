@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.mining.atom import Atom, Layout
 from onnx_subgraph.mining.cluster import Cluster
@@ -20,7 +21,6 @@ from onnx_subgraph.mining.merging import merged
 from onnx_subgraph.mining.numbers import named
 from onnx_subgraph.mining.place import Place
 from onnx_subgraph.mining.traffic import Traffic
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.paths import StrPath

@@ -1,1 +1,1 @@
-"""Load and save models; find constants, symbolic shapes and opsets. The graph is `onnx_ir.Model`; there is no second IR."""
+"""What is known of a model: constants, symbolic shapes, opsets. The graph is `onnx_ir.Model`; there is no second IR."""

@@ -17,8 +17,8 @@ from onnx_ir.passes.common.inliner import InlinePassResult
 
 from onnx_subgraph.engine.operator import APART
 from onnx_subgraph.errors import ModelError
+from onnx_subgraph.files.models import hand_on, load, save
 from onnx_subgraph.matching.origin import REPLACES
-from onnx_subgraph.model.files import hand_on, load, save
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN

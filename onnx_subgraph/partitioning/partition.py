@@ -22,7 +22,7 @@ from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.engine.operator import note_bounds
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning
-from onnx_subgraph.model.files import hand_on, load, save, write_temporary
+from onnx_subgraph.files.models import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Spot, Unsupported, partition_model
 from onnx_subgraph.partitioning.holding import Watched, apart, further, wrong

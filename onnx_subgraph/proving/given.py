@@ -10,9 +10,9 @@ import onnx.parser
 import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError, PatternError
+from onnx_subgraph.files.wellformed import check
 from onnx_subgraph.language.pattern import Case
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.model.wellformed import check
 from onnx_subgraph.proving.instance import Instance
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds
 from onnx_subgraph.verification.truth import UnknownError, evaluate

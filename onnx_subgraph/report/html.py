@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.expectation.check import bytes_text
+from onnx_subgraph.files.models import size_on_disk
 from onnx_subgraph.language.formulas import used_formulas
 from onnx_subgraph.language.shared import source_of
-from onnx_subgraph.model.files import size_on_disk
 from onnx_subgraph.report import blame, grouping, listing, own
 from onnx_subgraph.report.alike import alike
 from onnx_subgraph.report.looks import Look, highlights, look_of, some_names

@@ -10,11 +10,11 @@ from onnx_subgraph.backends.names import names_in
 from onnx_subgraph.operators.names import OWN_DOMAIN
 
 if TYPE_CHECKING:
-    from onnx_subgraph.model.simplify import Simplified
     from onnx_subgraph.result import Engines, FuseResult
     from onnx_subgraph.rewriting.marked import Marked
     from onnx_subgraph.rewriting.recurrent import Recurrent
     from onnx_subgraph.rewriting.subnormal import Flushed
+    from onnx_subgraph.simplification.simplify import Simplified
     from onnx_subgraph.timing import Bench, Ratio
     from onnx_subgraph.timing.tuning import Tuning
     from onnx_subgraph.verification.verdict import Coverage, Placement, Run, Verdict

@@ -18,8 +18,6 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import copied, infer_shapes
-from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
-from onnx_subgraph.model.simplify_first import simplify_first
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Barred, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
@@ -33,6 +31,8 @@ from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
+from onnx_subgraph.simplification.simplify import NOTHING, Simplified, simplify
+from onnx_subgraph.simplification.simplify_first import simplify_first
 from onnx_subgraph.targets import FLOAT32
 
 if TYPE_CHECKING:  # few models have a Loop

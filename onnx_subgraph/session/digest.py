@@ -145,9 +145,9 @@ def _locations(source: Path | bytes) -> list[str]:
     with late_imports():  # the first start of a program with a model; later ones know the digest
         import onnx
 
-        from onnx_subgraph.model import stored
-        from onnx_subgraph.model.files import read
-        from onnx_subgraph.model.protobuf import tensors
+        from onnx_subgraph.files import stored
+        from onnx_subgraph.files.models import read
+        from onnx_subgraph.files.protobuf import tensors
     if isinstance(source, bytes):
         try:
             proto = onnx.ModelProto.FromString(source)

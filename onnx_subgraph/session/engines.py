@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx_subgraph.files.carried import carried_functions
 from onnx_subgraph.late import late_imports
-from onnx_subgraph.model.carried import carried_functions
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import several
 from onnx_subgraph.session.prepare import Prepared

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 import onnx
 
 from onnx_subgraph import temporary
-from onnx_subgraph.model import stored
-from onnx_subgraph.model.protobuf import tensors
+from onnx_subgraph.files import stored
+from onnx_subgraph.files.protobuf import tensors
 from onnx_subgraph.session.cache import PACKED, WEIGHTS
 from onnx_subgraph.session.digest import file_digest
 from onnx_subgraph.verification.reference import Reference

@@ -126,7 +126,7 @@ def _check(signature: Signature) -> None:
 
 def _check_random(path: Path) -> None:
     """Raises SessionError for a model that draws random numbers: its schedule would draw those of the general model again."""
-    from onnx_subgraph.model.files import load
+    from onnx_subgraph.files.models import load
     from onnx_subgraph.verification.randomness import random_operator
 
     model = load(path)

@@ -65,7 +65,7 @@ class StaticSession(InferenceSession):
         if schedule.model is None or not schedule.model.exists():
             raise UsageError("the file of this schedule is gone", hint="use a cache, or `onnx-subgraph specialize`")
         with late_imports():
-            from onnx_subgraph.model.files import hand_on, load, save
+            from onnx_subgraph.files.models import hand_on, load, save
         model, target = schedule.model, Path(path)
         if len(list(model.parent.glob(f"{model.name}*"))) == 1:
             hand_on(model, target)

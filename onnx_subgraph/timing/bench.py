@@ -21,7 +21,7 @@ import onnx_ir as ir
 from onnx_subgraph import temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import ModelError, UsageError
-from onnx_subgraph.model.files import load, save
+from onnx_subgraph.files.models import load, save
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath, path_of, several

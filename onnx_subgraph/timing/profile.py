@@ -19,8 +19,8 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph import temporary
+from onnx_subgraph.files.models import load
 from onnx_subgraph.matching.origin import stood_for
-from onnx_subgraph.model.files import load
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.regions.marks import paths
 from onnx_subgraph.timing.runtimes import Setting, open_runner

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.files.atomic import written_whole
 from onnx_subgraph.kernels.library import ISA
-from onnx_subgraph.model.atomic import written_whole
 from onnx_subgraph.timing.turns import Ratio
 
 FORMAT = 1

@@ -15,8 +15,8 @@ from pathlib import Path
 from onnx_subgraph import kernels, temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import Library
-from onnx_subgraph.model.files import load
 from onnx_subgraph.options import Options
 from onnx_subgraph.timing import Bench, BenchOptions, Ratio, bench
 from onnx_subgraph.timing.tuning import Choice, Tuning, Way, machine

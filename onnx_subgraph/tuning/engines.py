@@ -9,8 +9,8 @@ from pathlib import Path
 from onnx_subgraph import temporary
 from onnx_subgraph.backends.names import names_in
 from onnx_subgraph.clock import Progress
+from onnx_subgraph.files.models import hand_on, load
 from onnx_subgraph.language.library import Library
-from onnx_subgraph.model.files import hand_on, load
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.options import Options
 from onnx_subgraph.partitioning.options import PartitionOptions

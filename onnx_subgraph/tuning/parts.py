@@ -20,7 +20,7 @@ from onnx_subgraph import temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning
-from onnx_subgraph.model.files import load, write_temporary
+from onnx_subgraph.files.models import load, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.runners import runners_of

@@ -14,10 +14,10 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import external_data_helper
 
-from onnx_subgraph.model.files import serialized, size_on_disk
-from onnx_subgraph.model.inside import ModelFile
-from onnx_subgraph.model.protobuf import tensors
-from onnx_subgraph.model.weights import is_linked
+from onnx_subgraph.files.inside import ModelFile
+from onnx_subgraph.files.models import serialized, size_on_disk
+from onnx_subgraph.files.protobuf import tensors
+from onnx_subgraph.files.weights import is_linked
 from onnx_subgraph.verification.bounds import Array
 from onnx_subgraph.verification.sessions import Failure, Session, open_session
 

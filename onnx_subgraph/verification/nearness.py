@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 from onnx.inliner import inline_local_functions
 
-from onnx_subgraph.model.texts import make_readable
+from onnx_subgraph.files.texts import make_readable
 from onnx_subgraph.verification.accuracy import SLACK
 from onnx_subgraph.verification.bounds import AGGREGATE, Array, Bound, Noise, bound, is_float
 from onnx_subgraph.verification.case import Case

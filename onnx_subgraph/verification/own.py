@@ -14,7 +14,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from onnx_subgraph import temporary
-from onnx_subgraph.model.files import read, write_temporary
+from onnx_subgraph.files.models import read, write_temporary
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.sessions import Failure, optimise

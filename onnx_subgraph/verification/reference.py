@@ -19,7 +19,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph import custom_ops
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.model.local_functions import is_own
 from onnx_subgraph.model.overridable import make_constant
 from onnx_subgraph.model.shapes import declared_only, infer_shapes

@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from onnx_subgraph import kernels
 from onnx_subgraph.errors import KernelError
+from onnx_subgraph.files.models import load
 from onnx_subgraph.kernels.marked import KERNELS
-from onnx_subgraph.model.branches import decided
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.paths import StrPath, path_of
+from onnx_subgraph.simplification.branches import decided
 from onnx_subgraph.values import check_not_negative, check_shapes, check_whole, providers_of
 from onnx_subgraph.verification.both_ways import both_ways, numerics_of
 from onnx_subgraph.verification.libraries import with_libraries

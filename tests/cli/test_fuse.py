@@ -17,11 +17,11 @@ from onnx_subgraph.cli.fused import exit_code
 from onnx_subgraph.cli.job import Failure
 from onnx_subgraph.cli.outputs import plan_outputs
 from onnx_subgraph.errors import ModelError, UsageError
-from onnx_subgraph.model.simplify import Simplified
 from onnx_subgraph.options import Options
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting import rounds
 from onnx_subgraph.rewriting.rewrite import Rewrite
+from onnx_subgraph.simplification.simplify import Simplified
 from onnx_subgraph.verification.verdict import Verdict
 from tests.cli.conftest import GELU, Run, save
 

@@ -22,7 +22,7 @@ from onnx_subgraph import deadline, pipeline, temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.deadline import TimeIsUp, abandoned, check, remaining, within
 from onnx_subgraph.errors import TimeLimitError
-from onnx_subgraph.model.atomic import written_whole
+from onnx_subgraph.files.atomic import written_whole
 from tests.cli.conftest import Run, save
 
 ENDLESS = """

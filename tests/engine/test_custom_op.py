@@ -18,8 +18,8 @@ from onnx_subgraph.engine.custom_op import register_engines
 from onnx_subgraph.engine.engine import EngineSettings
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning, UsageError
+from onnx_subgraph.files.models import save
 from onnx_subgraph.inherited import PROTOBUF
-from onnx_subgraph.model.files import save
 from tests.engine.backends import Scripted, fails
 from tests.partitioning.models import LAYERS, Without, parted, run, x
 

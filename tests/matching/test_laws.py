@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.find import find
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from tests.matching.graphs import found, matches, model, pattern
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.explorer import Explorer
 from onnx_subgraph.matching.matcher import GivenUpError, Matcher
@@ -19,7 +20,6 @@ from onnx_subgraph.matching.normalise import normalise
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"

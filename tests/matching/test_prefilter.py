@@ -11,6 +11,7 @@ from random import Random
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching import prefilter
 from onnx_subgraph.matching.chain import Factorings
@@ -22,7 +23,6 @@ from onnx_subgraph.matching.prefilter import Prefilter
 from onnx_subgraph.matching.structure import Form, Items
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from tests.matching.graphs import matches, model, pattern
 

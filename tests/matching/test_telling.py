@@ -9,10 +9,10 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import Options, explaining
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.model.files import load
 from tests.matching.graphs import model, pattern
 
 LINEAR = pattern("y = Relu(x @ w + b)", "y = Gemm(x, w, b)", example='{x: "float32[2, 8]", w: "float32[8, 4]", b: "float32[4]"}')

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from onnx_subgraph.model.intervals import _RANGES
-from tests.model.test_simplify import operators, parsed, run, simplified
+from tests.simplification.test_simplify import operators, parsed, run, simplified
 
 INPUTS = "int64[N] i, bool[N, 3] c, float[N, 3] x"
 WEIGHTS = """float[2, 3] table = {-4, 0.5, 3, 2, -1, 1}, float low = {-3.4028234663852886e38}, float floor = {-1e30},

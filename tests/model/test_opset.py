@@ -11,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from onnx_subgraph.errors import ModelError
-from onnx_subgraph.model.files import load, save
+from onnx_subgraph.files.models import load, save
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, is_settled, values
 from onnx_subgraph.verification.sessions import Failure, Session, open_session, run

@@ -12,7 +12,7 @@ import pytest
 from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.model.loop_states import loop_states
 from onnx_subgraph.model.shapes import infer_shapes, proved_only
-from onnx_subgraph.model.simplify_first import compute_read_rows
+from onnx_subgraph.simplification.simplify_first import compute_read_rows
 from onnx_subgraph.verification.sessions import Failure, Session, open_session, run
 from tests.verification.models import write
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_subgraph import UsageError
-from onnx_subgraph.model.files import load, save
+from onnx_subgraph.files.models import load, save
 from onnx_subgraph.model.specialize import fix_dimensions, specialize
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"

@@ -10,8 +10,8 @@ import onnx_ir as ir
 import pytest
 from onnx_shape_inference import _constraints, _engine
 
+from onnx_subgraph.files.models import load
 from onnx_subgraph.model import symbolic
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"

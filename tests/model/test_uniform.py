@@ -14,7 +14,7 @@ from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.model import uniform
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import infer_shapes
-from tests.model.test_simplify import operators, parsed, run, simplified
+from tests.simplification.test_simplify import operators, parsed, run, simplified
 
 INPUTS = "float[N, 4, 6] x, bool[N, 4, 6] c"
 WEIGHTS = """bool[1, 1, 1] yes = {1}, bool[1, 4, 1] all = {1, 1, 1, 1}, bool[1, 4, 1] some = {1, 1, 0, 1}, float no = {0},

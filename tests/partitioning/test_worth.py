@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning import measure
 from onnx_subgraph.partitioning.choice import partition_model

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import UsageError
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.regions.marks import between, modules, paths
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"

@@ -10,10 +10,10 @@ import pytest
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.explaining import explain
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.failure import Kind
 from onnx_subgraph.matching.match import NearMiss, SeenLine, SeenNode
-from onnx_subgraph.model.files import load
 from onnx_subgraph.options import Options
 from onnx_subgraph.report import explained
 from onnx_subgraph.report.grouping import nearly_matched

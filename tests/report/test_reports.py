@@ -14,7 +14,6 @@ from rich.console import Console, RenderableType
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.reading import ASSUMPTIONS
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.model.simplify import Simplified
 from onnx_subgraph.proving import Proof
 from onnx_subgraph.report import json, text, wording
 from onnx_subgraph.report import proofs as proofs_text
@@ -22,6 +21,7 @@ from onnx_subgraph.report.selection import about
 from onnx_subgraph.report.wording import ASSUMED
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.simplification.simplify import Simplified
 from onnx_subgraph.verification.verdict import Coverage, Run, Verdict
 
 SPAN = Span("patterns/activation/gelu.yaml", 5, 13, 6, "  y = 0.5 * x * (1 + Erf(x / sqrt(2)))")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.model.simplify import simplify
 from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.equation import product_of
+from onnx_subgraph.simplification.simplify import simplify
 from tests.rewriting.stage import run
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import Options, UsageError, fuse, load_patterns, pipeline
-from onnx_subgraph.model.files import load, save
+from onnx_subgraph.files.models import load, save
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.marked import Marks, replace_marked
 

@@ -11,8 +11,8 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns, settling
+from onnx_subgraph.files.models import load
 from onnx_subgraph.matching import find as find_module
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting import opsets, rounds
 from onnx_subgraph.rewriting.loadability import CPU, Loadability

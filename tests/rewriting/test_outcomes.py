@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting import replacement
 from onnx_subgraph.rewriting.costs import measured

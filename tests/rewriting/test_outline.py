@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
-from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting import apply
 from onnx_subgraph.rewriting.outline import Outline

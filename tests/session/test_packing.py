@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import SessionSettings, StaticSession
-from onnx_subgraph.model.files import load, save
+from onnx_subgraph.files.models import load, save
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.session import commands, packing, prepare
 from onnx_subgraph.session.cache import MODEL, PACKED, WEIGHTS, Cache

@@ -20,7 +20,7 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import Limits, OnnxSubgraphWarning, SessionError, SessionSettings, StaticSession, UsageError
-from onnx_subgraph.model.files import load, save
+from onnx_subgraph.files.models import load, save
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.session import commands, general, inference, paying, schedule, schedules, special
 from onnx_subgraph.session.digest import Memory

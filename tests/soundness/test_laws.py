@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.model.files import save
+from onnx_subgraph.files.models import save
 from onnx_subgraph.session.static import StaticSession
 from tests.soundness import laws, trial
 

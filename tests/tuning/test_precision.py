@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
+from onnx_subgraph.files.models import load
 from onnx_subgraph.kernels.compilers import compilers
-from onnx_subgraph.model.files import load
 from onnx_subgraph.rewriting.numerics import ATTRIBUTE, products
 from onnx_subgraph.tuning.precision import MARGIN, Precision, Rounded
 from onnx_subgraph.verification.reference import Reference

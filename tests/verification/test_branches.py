@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.verification.bounds import Bound
 from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.showing import is_too_wide

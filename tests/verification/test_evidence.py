@@ -16,7 +16,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.observed import reached

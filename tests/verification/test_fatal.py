@@ -9,7 +9,7 @@ import pytest
 
 from onnx_subgraph import Options, bench, fuse, load_patterns
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.timing import BenchOptions
 from onnx_subgraph.verification import fatal

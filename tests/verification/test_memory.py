@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.verification import memory
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, open_session, run

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.verification.bounds import Bound
 from onnx_subgraph.verification.cases import Case
 from onnx_subgraph.verification.nearness import Evaluate, exactly, inaccurate, nearness

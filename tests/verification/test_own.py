@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.verification.own import OwnWork, own_work
 from tests.verification.models import write
 from tests.verification.planted import layers

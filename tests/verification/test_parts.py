@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.verification.cases import Case, Drawing
 from onnx_subgraph.verification.judge import flatten

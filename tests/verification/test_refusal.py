@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_subgraph.model.files import load
+from onnx_subgraph.files.models import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.verification.cases import Case
 from onnx_subgraph.verification.fitting import broadcast, concatenate, evaluated, multiply, reshape

@@ -16,8 +16,8 @@ import pytest
 
 from onnx_subgraph import pipeline
 from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
-from onnx_subgraph.model.files import load
 from onnx_subgraph.options import Options
 from onnx_subgraph.report.wording import exceptions
 from onnx_subgraph.verification import trial
