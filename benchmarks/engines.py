@@ -32,12 +32,12 @@ from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.openvino import OpenVino
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.files.models import load
+from onnx_subgraph.inputs.feeds import draw_feeds, required_inputs
+from onnx_subgraph.inputs.sizes import assignments, symbols
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
-from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
-from onnx_subgraph.verification.sizes import assignments, symbols
 
 DENIED = ("Softmax", "Sigmoid", "HardSigmoid", "MaxPool", "GlobalAveragePool", "ReduceMean", "Relu6")
 """Operators that *pieces* leaves to onnxruntime. Every model here has one of them."""

@@ -33,8 +33,8 @@ from taking_turns import QUANTILE, open_session, quartiles, seconds_of_runs
 from tasks import Task, feeds_of, runnable, tasks
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.kernels.library import ISA
-from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 PAGE = Path(__file__).with_name("native.md")
 MODELS = (

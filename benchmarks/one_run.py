@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import onnxruntime
 
 from onnx_subgraph.files.models import load
-from onnx_subgraph.verification.feeds import required_inputs
-from onnx_subgraph.verification.refusal import Refusals
+from onnx_subgraph.inputs.feeds import required_inputs
+from onnx_subgraph.inputs.refusal import Refusals
+from onnx_subgraph.inputs.sizes import FIRST, fixed_by
 from onnx_subgraph.verification.search import first_that_runs, trials
 from onnx_subgraph.verification.sessions import Failure, Session
-from onnx_subgraph.verification.sizes import FIRST, fixed_by
 
 
 def main() -> int:

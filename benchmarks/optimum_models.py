@@ -28,9 +28,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.files.models import load  # noqa: E402
+from onnx_subgraph.inputs.feeds import draw_feeds  # noqa: E402
+from onnx_subgraph.inputs.sizes import symbols  # noqa: E402
 from onnx_subgraph.timing.tuning import processor  # noqa: E402
-from onnx_subgraph.verification.feeds import draw_feeds  # noqa: E402
-from onnx_subgraph.verification.sizes import symbols  # noqa: E402
 
 LIMIT = 600.0
 """Seconds for one model, everything included."""

@@ -23,6 +23,7 @@ from onnx import numpy_helper
 from rows import tell
 
 from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.evaluator.truth import UnknownError
 from onnx_subgraph.files.models import load
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
@@ -34,7 +35,6 @@ from onnx_subgraph.verification.nearness import around, exactly
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, open_session, run
 from onnx_subgraph.verification.trial import CPU
-from onnx_subgraph.verification.truth import UnknownError
 
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """The planted errors of a weight, relative to it."""

@@ -47,12 +47,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate  # noqa: E402
 from onnx_subgraph.language.library import Library, load_patterns  # noqa: E402
 from onnx_subgraph.options import Options  # noqa: E402
 from onnx_subgraph.pipeline import FuseResult, fuse  # noqa: E402
 from onnx_subgraph.timing.runtimes import Runner, Setting, open_runner, try_once  # noqa: E402
 from onnx_subgraph.verification.sessions import Failure  # noqa: E402
-from onnx_subgraph.verification.truth import UnknownError, evaluate  # noqa: E402
 
 SEEDS = (101, 102, 103)
 """Seeds of the feeds on which the written model is compared with the original."""

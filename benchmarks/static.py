@@ -24,9 +24,9 @@ from rows import tell
 
 from onnx_subgraph import InferenceSession, SessionSettings, StaticSession
 from onnx_subgraph.files.models import load
+from onnx_subgraph.inputs.feeds import draw_feeds, required_inputs
+from onnx_subgraph.inputs.sizes import assignments
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
-from onnx_subgraph.verification.sizes import assignments
 
 VARIANTS = ("fused", "static", "replay")
 

@@ -20,8 +20,8 @@ from taking_turns import CPU
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from onnx_subgraph.files.models import load
-from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
-from onnx_subgraph.verification.sizes import assignments
+from onnx_subgraph.inputs.feeds import draw_feeds, required_inputs
+from onnx_subgraph.inputs.sizes import assignments
 
 
 @dataclass(frozen=True)

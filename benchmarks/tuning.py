@@ -35,6 +35,7 @@ from tasks import Task, feeds_of, runnable, tasks
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
 from onnx_subgraph.errors import OnnxSubgraphError, UsageError
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.options import in_this_way
 from onnx_subgraph.timing.runtimes import Setting, open_runner, try_once
@@ -43,7 +44,6 @@ from onnx_subgraph.timing.turns import Ratio, ratio, take_turns
 from onnx_subgraph.tuning import tune
 from onnx_subgraph.tuning.engines import fuse_with_engines
 from onnx_subgraph.verification.sessions import Failure
-from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 PAGE = Path(__file__).with_name("tuning.md")
 PAGE_OF_REAL_MODELS = Path(__file__).with_name("tuned_real_models.md")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from onnx_subgraph.clock import Clock
+from onnx_subgraph.inputs.sizes import assignments
 from onnx_subgraph.options import Options
 from onnx_subgraph.rewriting.opsets import Attempt
 from onnx_subgraph.rewriting.rewrite import Rewrite
@@ -21,7 +22,6 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.site import CASES, SiteCheck, check_sites
-from onnx_subgraph.verification.sizes import assignments
 from onnx_subgraph.verification.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),  # regions at run time
     ("backends",),  # compile and run regions, independently of each other
     ("verification",),
+    ("inputs", "evaluator"),
     ("rewriting",),
     ("matching",),
     ("regions", "simplification"),

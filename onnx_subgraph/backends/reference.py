@@ -14,9 +14,9 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, opset_of, plain_array
+from onnx_subgraph.evaluator.definitions import DEFINITIONS
+from onnx_subgraph.evaluator.truth import without_overloads
 from onnx_subgraph.model.folding import is_evaluated
-from onnx_subgraph.verification.definitions import DEFINITIONS
-from onnx_subgraph.verification.truth import without_overloads
 
 if TYPE_CHECKING:
     import onnx_ir as ir

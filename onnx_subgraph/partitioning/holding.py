@@ -18,9 +18,9 @@ from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.engine.sample import NUMBERS
+from onnx_subgraph.evaluator.truth import Exact, UnknownError
 from onnx_subgraph.verification.accuracy import Accuracy, accuracy
 from onnx_subgraph.verification.rounding import distance
-from onnx_subgraph.verification.truth import Exact, UnknownError
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.inputs.sizes import dimension, known, resolve, symbols
 from onnx_subgraph.model.nested import bodies, count, reads
-from onnx_subgraph.verification.sizes import dimension, known, resolve, symbols
 
 LIKELY = {"batch": 1}
 """The assumed size of a dimension, by its role among the inputs."""

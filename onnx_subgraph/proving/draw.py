@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
 import numpy as np
 
+from onnx_subgraph.inputs.draws import magnitudes
 from onnx_subgraph.language.pattern import Example, Pattern
-from onnx_subgraph.verification.draws import magnitudes
 
 FAR = 1000.0
 """A distance from 0 in deviations. A variance as E[x²] - E[x]² has one digit left there, in float32."""

@@ -10,12 +10,12 @@ import onnx.parser
 import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError, PatternError
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.files.wellformed import check
+from onnx_subgraph.inputs.feeds import Feeds, draw_feeds
 from onnx_subgraph.language.pattern import Case
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.proving.instance import Instance
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds
-from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 _HINT = "correct the model below `keeps` or `fuses`"
 

@@ -14,12 +14,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.recipe import UNCHANGED, ranked
 from onnx_subgraph.operators import schema
 from onnx_subgraph.proving.spelling import Spelling, UnbuildableError
-from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 
 class Builder(Protocol):

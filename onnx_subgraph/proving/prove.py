@@ -19,6 +19,7 @@ import onnx_ir as ir
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.collection import collect_if_due
 from onnx_subgraph.errors import Span
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.language.pattern import Case, Pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import Match
@@ -37,7 +38,6 @@ from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.shared_loadability import loadability_of
-from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 MOST_MUTANTS = 30
 """The mutants of one pattern that are tried without pairs of alternatives; most patterns have fewer."""

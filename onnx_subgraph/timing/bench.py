@@ -22,6 +22,9 @@ from onnx_subgraph import temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.files.models import load, save
+from onnx_subgraph.inputs.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
+from onnx_subgraph.inputs.refusal import Refusals
+from onnx_subgraph.inputs.sizes import FIRST, USUAL, Likely, Sizes, fixed_by, symbols
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath, path_of, several
@@ -33,13 +36,10 @@ from onnx_subgraph.timing.turns import LONG, Ratio, ratio, take_turns
 from onnx_subgraph.values import check_not_negative, check_shapes, check_whole
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fatal import guarded
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
 from onnx_subgraph.verification.given_shapes import check_given_shapes
 from onnx_subgraph.verification.libraries import with_libraries
-from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, trials
 from onnx_subgraph.verification.sessions import Failure, check_providers, onnxruntime
-from onnx_subgraph.verification.sizes import FIRST, USUAL, Likely, Sizes, fixed_by, symbols
 
 BUDGET = 10.0
 """The time for all runs together, in seconds."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from onnx_subgraph import kernels, temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.evaluator.truth import UnknownError
 from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.options import Options
@@ -23,7 +24,6 @@ from onnx_subgraph.timing.tuning import Choice, Tuning, Way, machine
 from onnx_subgraph.tuning.making import Made, Maker, away
 from onnx_subgraph.tuning.precision import Precision
 from onnx_subgraph.verification.libraries import with_libraries
-from onnx_subgraph.verification.truth import UnknownError
 
 BUDGET = 60.0
 """The time for the runs of a model in seconds."""

@@ -20,6 +20,7 @@ from onnx_subgraph import temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.evaluator.truth import UnknownError
 from onnx_subgraph.files.models import load, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import partition_model
@@ -28,7 +29,6 @@ from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import MEASURED, work
 from onnx_subgraph.verification.rounding import Truth
 from onnx_subgraph.verification.sessions import Session
-from onnx_subgraph.verification.truth import UnknownError
 
 STRETCHES = 10
 """The number of stretches."""

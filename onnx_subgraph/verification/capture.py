@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.verification.feeds import Feeds
+from onnx_subgraph.inputs.feeds import Feeds
 from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.randomness import yield_only
 from onnx_subgraph.verification.sessions import Failure, Session, run

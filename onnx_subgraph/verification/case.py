@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from onnx_subgraph.inputs.feeds import Feeds
+from onnx_subgraph.inputs.sizes import Sizes
 from onnx_subgraph.verification.bounds import Array, Bound, Noise
-from onnx_subgraph.verification.feeds import Feeds
 from onnx_subgraph.verification.sessions import Outputs, Session
-from onnx_subgraph.verification.sizes import Sizes
 
 COARSE = 4.0
 """The factor of the bounds of a coarse case."""

@@ -18,22 +18,22 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.inputs.draws import Floats
+from onnx_subgraph.inputs.feeds import Feeds, draw_feeds, required_inputs, sizes_of
+from onnx_subgraph.inputs.refusal import Refusals
+from onnx_subgraph.inputs.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
 from onnx_subgraph.verification.bounds import Array, Bound, Noise, bound
 from onnx_subgraph.verification.case import COARSE, Case
-from onnx_subgraph.verification.draws import Floats
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.larger import at_usual_sizes, larger
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import noisy
 from onnx_subgraph.verification.parts import note_parts
-from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, on_smaller_images, timed, trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.showing import UNDEFINED, is_too_wide, showings
-from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
 from onnx_subgraph.verification.verdict import Showing
 
 DRAWS = 2

@@ -10,14 +10,14 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.inputs.feeds import draw_feeds
+from onnx_subgraph.inputs.guessing import with_shapes
+from onnx_subgraph.inputs.sizes import Sizes, assignments, known, moderate, resolve
 from onnx_subgraph.model.repetition import Repetition
 from onnx_subgraph.model.shapes import SHAPE_DATA
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.feeds import draw_feeds
-from onnx_subgraph.verification.guessing import with_shapes
 from onnx_subgraph.verification.holding import Held, Holding
-from onnx_subgraph.verification.sizes import Sizes, assignments, known, moderate, resolve
 
 SCALES = (1.0, 30.0, 1000.0)
 """Factors for drawn values, tried until the result is not zero: otherwise a unit that is never active gives only zeros."""

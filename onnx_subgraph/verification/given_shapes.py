@@ -9,8 +9,8 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.inputs.sizes import fixed_by
 from onnx_subgraph.verification.memory import physical_memory
-from onnx_subgraph.verification.sizes import fixed_by
 
 
 def check_given_shapes(

@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from onnx_subgraph.evaluator.truth import FLOATS, Exact, UnknownError, widened
 from onnx_subgraph.matching.view import ROUNDED, TOLERANCE
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.verification.accuracy import EPSILON, LEAST, Accuracy, accuracy, has_float_attribute, largest
@@ -33,7 +34,6 @@ from onnx_subgraph.verification.systematic import (
     kernel_gain,
     parts,
 )
-from onnx_subgraph.verification.truth import FLOATS, Exact, UnknownError, widened
 
 Array = np.ndarray
 Values = Mapping[str, Any]

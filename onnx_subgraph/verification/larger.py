@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from onnx_subgraph.inputs.draws import Floats
+from onnx_subgraph.inputs.feeds import draw_feeds, required_inputs
+from onnx_subgraph.inputs.sizes import USUAL, Sizes, all_elements, symbols
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.draws import Floats
-from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
 from onnx_subgraph.verification.judge import nonfinite
 from onnx_subgraph.verification.search import trials
 from onnx_subgraph.verification.sessions import Failure, Session, run
-from onnx_subgraph.verification.sizes import USUAL, Sizes, all_elements, symbols
 
 LONG, WIDE, FREE = 32, 64, 96
 """The seeds of a case of usual sizes, of one of many magnitudes and of a free one, relative to that of the first case."""

@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 from onnx.inliner import inline_local_functions
 
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.files.texts import make_readable
 from onnx_subgraph.verification.accuracy import SLACK
 from onnx_subgraph.verification.bounds import AGGREGATE, Array, Bound, Noise, bound, is_float
@@ -23,7 +24,6 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import Finding, compare, flatten
 from onnx_subgraph.verification.randomness import with_results_fed
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
-from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 MOST_WEIGHTS = 1 << 30
 """The most bytes of weights of a model that is evaluated in float64; the evaluation takes about six times as many."""

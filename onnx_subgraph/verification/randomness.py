@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.inputs.ranges import constant
 from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.operators.randomness import RANDOM
 from onnx_subgraph.operators.schemas import canonical, schema
 from onnx_subgraph.verification.bounds import Array, is_float
-from onnx_subgraph.verification.ranges import constant
 from onnx_subgraph.verification.sessions import Outputs
 
 _KNOWN = frozenset(("", "ai.onnx", "ai.onnx.ml", "com.microsoft"))

@@ -19,7 +19,9 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph import custom_ops
+from onnx_subgraph.evaluator.truth import UnknownError
 from onnx_subgraph.files.models import load
+from onnx_subgraph.inputs.feeds import read_feeds, unfeedable
 from onnx_subgraph.model.local_functions import is_own
 from onnx_subgraph.model.overridable import make_constant
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
@@ -28,7 +30,6 @@ from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.fed import Fed
-from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.flips import Flips
 from onnx_subgraph.verification.given_shapes import check_given_shapes
 from onnx_subgraph.verification.interface import interface_problems
@@ -40,7 +41,6 @@ from onnx_subgraph.verification.randomness import listed
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check_providers, run
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.trial import CPU, Outcome, Trial, outcomes_of
-from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Run, Showing, Verdict
 
 Opener = Callable[[Fed], Session | Failure]

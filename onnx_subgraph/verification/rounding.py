@@ -9,12 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
+from onnx_subgraph.evaluator.truth import UnknownError
 from onnx_subgraph.verification.bounds import Array, is_float
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, Session, run
-from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Rounding, Run, Verdict
 
 COARSEST = 2.0**16

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
+from onnx_subgraph.inputs.draws import Floats
+from onnx_subgraph.inputs.feeds import Feeds, draw_feeds, required_inputs
+from onnx_subgraph.inputs.refusal import Refusals
+from onnx_subgraph.inputs.sizes import SECOND, SMALLER, Likely, Sizes, assignments, baked, elements_of, moderate, symbols
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.draws import Floats
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs
 from onnx_subgraph.verification.judge import varies
-from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
-from onnx_subgraph.verification.sizes import SECOND, SMALLER, Likely, Sizes, assignments, baked, elements_of, moderate, symbols
 
 SECONDS = 60.0
 """The time limit of a search."""

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.inputs.guessing import smaller
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
@@ -26,7 +27,6 @@ from onnx_subgraph.verification.capture import Capture, capturable
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cropping import bytes_read, crops
 from onnx_subgraph.verification.drawn import on_drawn, read_apart
-from onnx_subgraph.verification.guessing import smaller
 from onnx_subgraph.verification.holding import Held, Holding
 from onnx_subgraph.verification.likeness import likeness
 from onnx_subgraph.verification.remade import Captured, Remade

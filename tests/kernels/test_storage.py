@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_subgraph.verification.truth import evaluate
+from onnx_subgraph.evaluator.truth import evaluate
 from tests.kernels.conftest import Run, drawn, node, opened
 
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
+from onnx_subgraph.evaluator.truth import evaluate
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.equalities import Equality, equalities
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.proving.instance import build
 from onnx_subgraph.proving.spelling import Spelling
-from onnx_subgraph.verification.truth import evaluate
 from tests.matching.graphs import matches, model, pattern
 
 ROWS = {row.called: row for row in equalities() if row.left}

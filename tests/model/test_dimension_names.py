@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from onnx_subgraph import EngineSession, Options, PartitionOptions, explain, fuse, load_patterns, partition
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.files.models import load
+from onnx_subgraph.inputs.feeds import draw_feeds
+from onnx_subgraph.inputs.sizes import assignments, resolve, symbols
 from onnx_subgraph.model.dimension_names import inner, is_expression, is_placeholder, outer
 from onnx_subgraph.model.shapes import infer_shapes, values
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.partitioning.worth import RegionLimits
-from onnx_subgraph.verification.feeds import draw_feeds
-from onnx_subgraph.verification.sizes import assignments, resolve, symbols
 
 LIBRARY = load_patterns()
 ODD = (

@@ -18,7 +18,7 @@ import onnx.inliner
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_subgraph.verification.truth import UnknownError, evaluate
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from tests.soundness.growth import Array
 from tests.soundness.stilled import stilled
 

@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import find
@@ -30,7 +31,6 @@ from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.einsum import write_as_products
 from onnx_subgraph.rewriting.loadability import CPU
 from onnx_subgraph.rewriting.shared_loadability import loadability_of
-from onnx_subgraph.verification.truth import UnknownError, evaluate
 from tests.soundness import einsums, judge
 from tests.soundness.growth import DOMAIN, Growth, Scope, Value, renamed
 

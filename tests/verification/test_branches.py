@@ -9,8 +9,8 @@ import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.files.models import load
+from onnx_subgraph.inputs.feeds import draw_feeds
 from onnx_subgraph.verification.bounds import Bound
-from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.showing import is_too_wide
 from tests.verification.models import write
 

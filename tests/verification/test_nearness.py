@@ -12,13 +12,13 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.evaluator.truth import UnknownError
 from onnx_subgraph.files.models import load
 from onnx_subgraph.verification.bounds import Bound
 from onnx_subgraph.verification.cases import Case
 from onnx_subgraph.verification.nearness import Evaluate, exactly, inaccurate, nearness
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, Session
-from onnx_subgraph.verification.truth import UnknownError
 
 TRUTH = np.random.default_rng(1).standard_normal(1000)
 OWN = np.random.default_rng(2).standard_normal(1000) * 1e-5

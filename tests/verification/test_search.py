@@ -11,10 +11,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.inputs.sizes import FIRST, SECOND, Likely, Sizes
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.search import on_smaller_images, trials
 from onnx_subgraph.verification.sessions import Failure
-from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes
 from onnx_subgraph.verification.verify import verify
 from tests.verification.models import write
 

@@ -14,10 +14,10 @@ from functools import cache
 
 import onnx_ir as ir
 
+from onnx_subgraph.inputs.expressions import computed
+from onnx_subgraph.inputs.ranges import constant
+from onnx_subgraph.inputs.sizes import resolve
 from onnx_subgraph.model.shapes import SHAPE_DATA
-from onnx_subgraph.verification.expressions import computed
-from onnx_subgraph.verification.ranges import constant
-from onnx_subgraph.verification.sizes import resolve
 
 Extent = tuple[int, ...]
 """The sizes of an array, as numbers."""

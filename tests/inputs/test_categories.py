@@ -11,12 +11,12 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from onnx_subgraph.inputs.categories import ALL, categories
+from onnx_subgraph.inputs.feeds import draw_feeds
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.options import Options
 from onnx_subgraph.pipeline import fuse
-from onnx_subgraph.verification.categories import ALL, categories
-from onnx_subgraph.verification.feeds import draw_feeds
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> g '
 INTS, WORDS = (

@@ -14,8 +14,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from onnx_subgraph.evaluator.definitions import DEFINITIONS
 from onnx_subgraph.files.protobuf import all_nodes
-from onnx_subgraph.verification.definitions import DEFINITIONS
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGE = 1 << 20

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_subgraph.files.models import load
+from onnx_subgraph.inputs.fitting import broadcast, concatenate, evaluated, multiply, reshape
+from onnx_subgraph.inputs.refusal import Refusals
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.verification.cases import Case
-from onnx_subgraph.verification.fitting import broadcast, concatenate, evaluated, multiply, reshape
 from onnx_subgraph.verification.reference import Reference
-from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.trial import CPU
 

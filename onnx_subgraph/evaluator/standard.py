@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from onnx_subgraph.verification.windows import padded_or_cut
+from onnx_subgraph.evaluator.windows import padded_or_cut
 
 
 class BatchNormalization(OpRun):

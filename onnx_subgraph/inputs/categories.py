@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnx_subgraph.verification.ranges import constant
+from onnx_subgraph.inputs.ranges import constant
 
 Category = int | float | str
 Columns = tuple[int, ...]

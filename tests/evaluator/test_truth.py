@@ -9,10 +9,10 @@ import onnx.parser
 import pytest
 from onnx import helper
 
+from onnx_subgraph.evaluator import truth
+from onnx_subgraph.evaluator.definitions import DEFINITIONS
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.proving import comparison
-from onnx_subgraph.verification import truth
-from onnx_subgraph.verification.definitions import DEFINITIONS
-from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 X, SKIP, ROW, MATRIX = (2, 3, 8), (2, 3, 8), (8,), (8, 8)

@@ -19,12 +19,12 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.inputs.categories import categories, drawn
+from onnx_subgraph.inputs.draws import Array, Floats, draw, element_type
+from onnx_subgraph.inputs.ranges import Purpose, purpose
+from onnx_subgraph.inputs.sizes import dimension, known, shape_of
 from onnx_subgraph.model.defaults import with_default
 from onnx_subgraph.model.shapes import same_dim, same_shape
-from onnx_subgraph.verification.categories import categories, drawn
-from onnx_subgraph.verification.draws import Array, Floats, draw, element_type
-from onnx_subgraph.verification.ranges import Purpose, purpose
-from onnx_subgraph.verification.sizes import dimension, known, shape_of
 
 _LENGTH_OF = re.compile(r"(?P<other>.*?)_?(lens?|lengths?)$")
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.verification.ranges import Purpose
-from onnx_subgraph.verification.sizes import resolve
+from onnx_subgraph.inputs.ranges import Purpose
+from onnx_subgraph.inputs.sizes import resolve
 
 Array = npt.NDArray[Any]
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.verification.feeds import draw_feeds, read_feeds
-from onnx_subgraph.verification.search import trials
-from onnx_subgraph.verification.sizes import (
+from onnx_subgraph.inputs.feeds import draw_feeds, read_feeds
+from onnx_subgraph.inputs.sizes import (
     FIRST,
     MOST_ELEMENTS,
     SECOND,
@@ -24,6 +23,7 @@ from onnx_subgraph.verification.sizes import (
     symbols,
     with_ones,
 )
+from onnx_subgraph.verification.search import trials
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 

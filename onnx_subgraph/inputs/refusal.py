@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from onnx_subgraph.verification import fitting
-from onnx_subgraph.verification.fitting import Dims, Fit
-from onnx_subgraph.verification.sizes import Sizes
+from onnx_subgraph.inputs import fitting
+from onnx_subgraph.inputs.fitting import Dims, Fit
+from onnx_subgraph.inputs.sizes import Sizes
 
 LARGEST = 2048
 """The largest size that is tried for a dimension."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.inputs.expressions import integer
+from onnx_subgraph.inputs.ranges import constant
 from onnx_subgraph.model.dimension_names import name_of, outer, sized, words
-from onnx_subgraph.verification.expressions import integer
-from onnx_subgraph.verification.ranges import constant
 
 Sizes = dict[str, int]
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from onnx_subgraph.verification.loop import Loop
-from onnx_subgraph.verification.standard import STANDARD
-from onnx_subgraph.verification.windows import Conv, ConvTranspose, MaxPool, convolve, given
+from onnx_subgraph.evaluator.loop import Loop
+from onnx_subgraph.evaluator.standard import STANDARD
+from onnx_subgraph.evaluator.windows import Conv, ConvTranspose, MaxPool, convolve, given
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
