@@ -15,7 +15,9 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -57,3 +59,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Whether slow tests are asked for."""
     return bool(request.config.getoption("--thorough"))
+
+
+@pytest.fixture(scope="session")
+def draw() -> Callable[..., np.ndarray]:
+    """Random numbers of a shape, the same in each run."""
+
+    def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
+        return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+    return numbers

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from onnx_subgraph.backends.subgraph import constant
+from onnx_subgraph.emitting.enclosure import enclosed, put_in_place
 from onnx_subgraph.engine.operator import IR_VERSION, definition, engine_node
 from onnx_subgraph.model.dimension_names import restored
 from onnx_subgraph.model.local_functions import called
@@ -18,7 +19,6 @@ from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.partitioning.kept import keep
 from onnx_subgraph.regions.region import Region
-from onnx_subgraph.rewriting.enclosure import enclosed, put_in_place
 from onnx_subgraph.rewriting.outline import Outline, shared_path
 
 

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass
 from onnx_ir.passes.common.inliner import InlinePassResult
 
+from onnx_subgraph.emitting.definitions import drop_unused
 from onnx_subgraph.engine.operator import APART
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.files.models import hand_on, load, save
@@ -25,7 +26,6 @@ from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.partitioning import kept
 from onnx_subgraph.paths import StrPath, path_of
 from onnx_subgraph.regions.ground import PATTERN
-from onnx_subgraph.rewriting.definitions import drop_unused
 from onnx_subgraph.rewriting.outline import Outline
 
 _CALL = "onnx_subgraph.call"

@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend, dtype_name, label
+from onnx_subgraph.emitting.enclosure import unenclosable
 from onnx_subgraph.engine.operator import is_engine
 from onnx_subgraph.errors import OnnxSubgraphError, UsageError, as_raised
 from onnx_subgraph.model.nested import bodies, reads
 from onnx_subgraph.partitioning.worth import RegionLimits
-from onnx_subgraph.rewriting.enclosure import unenclosable
 from onnx_subgraph.verification.randomness import random_operator
 
 

@@ -9,18 +9,18 @@ from math import isnan
 import onnx_ir as ir
 from numpy import float32
 
+from onnx_subgraph.emitting.copying import copies, copying_nodes, is_of_shapes
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.refused import Needless, Refused, Slower, Unloadable
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.dimension_names import shown
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.operators.names import KNOWN_DOMAINS, OWN_DOMAIN, operator_of
-from onnx_subgraph.rewriting.copying import copies, copying_nodes, is_of_shapes
 from onnx_subgraph.rewriting.costs import Cost, Costs, is_fused, main_operator
-from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import orphans
 from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, NoSuchOperator, Operand
-from onnx_subgraph.rewriting.refused import Needless, Refused, Slower, Unloadable
 
 PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are passed to the loadability probe, because a kernel may require them as initializers."""

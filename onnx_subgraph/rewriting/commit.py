@@ -12,6 +12,9 @@ from itertools import compress
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.assembled import assembled
+from onnx_subgraph.emitting.function import ir_version
+from onnx_subgraph.emitting.known import SMALL_BYTES
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.attributes import SINGLE
@@ -19,9 +22,6 @@ from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.model.surgery import INITIALIZERS_ALONE, detached, remove_all
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.ground import PATTERN
-from onnx_subgraph.rewriting.assembled import assembled
-from onnx_subgraph.rewriting.function import ir_version
-from onnx_subgraph.rewriting.known import SMALL_BYTES
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, root_name

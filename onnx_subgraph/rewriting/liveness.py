@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.known import dims_of
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.matching.interior import Dying
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.model.shapes import same_dim, same_shape
-from onnx_subgraph.rewriting.known import dims_of
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.refused import Refused
 
 
 class Liveness(Dying):

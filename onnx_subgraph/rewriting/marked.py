@@ -14,6 +14,10 @@ from itertools import takewhile
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.definitions import Definitions
+from onnx_subgraph.emitting.enclosure import enclose, put_in_place
+from onnx_subgraph.emitting.function import ir_version
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.matching.origin import equals, is_made, label, stood_for
 from onnx_subgraph.model.surgery import sweep
@@ -21,11 +25,7 @@ from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.regions.marks import between, modules, paths
 from onnx_subgraph.regions.region import Region
-from onnx_subgraph.rewriting.definitions import Definitions
-from onnx_subgraph.rewriting.enclosure import enclose, put_in_place
-from onnx_subgraph.rewriting.function import ir_version
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.refused import Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.model.nested import operands
-from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.refused import Refused
 
 
 def place(

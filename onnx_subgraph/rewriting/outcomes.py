@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.known import SMALL_BYTES
+from onnx_subgraph.emitting.refused import Refused
+from onnx_subgraph.emitting.replica import replica
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import SHAPE_DATA
 from onnx_subgraph.rewriting.checks import PROBED_CONSTANT_BYTES
-from onnx_subgraph.rewriting.fragment import Fragment
-from onnx_subgraph.rewriting.known import SMALL_BYTES
-from onnx_subgraph.rewriting.refused import Refused
-from onnx_subgraph.rewriting.replica import replica
 
 _STATIC = (bool, int, float, str, tuple, np.generic, ir.SymbolicDim, type(None))
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.definitions import Definitions
 from onnx_subgraph.matching.origin import label
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.model.surgery import few_bytes
 from onnx_subgraph.operators import Schema, schema
-from onnx_subgraph.rewriting.definitions import Definitions
 
 _NAMES = "onnx_subgraph.names"
 """Key in `Model.meta`: every name that the model has had since it was loaded."""

@@ -12,6 +12,10 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting import function
+from onnx_subgraph.emitting.copying import copies
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.refused import Needless, Refused, Slower, Unfit, Unloadable, WasWrong
 from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.equalities import REARRANGING
@@ -21,14 +25,11 @@ from onnx_subgraph.matching.origin import label
 from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
-from onnx_subgraph.rewriting import checks, function
-from onnx_subgraph.rewriting.copying import copies
+from onnx_subgraph.rewriting import checks
 from onnx_subgraph.rewriting.costs import NOISE, is_fused, main_operator
-from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import CPU, Loadability, Operand
 from onnx_subgraph.rewriting.order import place
-from onnx_subgraph.rewriting.refused import Needless, Refused, Slower, Unfit, Unloadable, WasWrong
 from onnx_subgraph.rewriting.replacement import Choice, Site, replacement
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 

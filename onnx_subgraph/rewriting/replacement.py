@@ -11,21 +11,22 @@ from functools import partial
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting import enclosure, function
+from onnx_subgraph.emitting.attribute import lookup_in
+from onnx_subgraph.emitting.emit import Emitter
+from onnx_subgraph.emitting.fit import check_fit
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.rewriting import checks, enclosure, function
-from onnx_subgraph.rewriting.attribute import lookup_in
+from onnx_subgraph.rewriting import checks
 from onnx_subgraph.rewriting.costs import Costs
-from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fit import check_fit
-from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.refused import Refused
 
 
 @dataclass(frozen=True, slots=True, eq=False)

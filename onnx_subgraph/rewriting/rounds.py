@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from onnx_subgraph.collection import uncollected
+from onnx_subgraph.emitting.definitions import drop_unused
 from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.term import operators_of
@@ -23,7 +24,6 @@ from onnx_subgraph.rewriting.apply import Barred, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting
-from onnx_subgraph.rewriting.definitions import drop_unused
 from onnx_subgraph.rewriting.einsum import put_back, write_as_products
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import allow_rounding

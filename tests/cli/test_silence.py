@@ -11,7 +11,7 @@ import jsonschema
 import onnx
 import pytest
 
-from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.emitting.emit import Emitter
 from tests.cli.conftest import GELU, ROOT, Run
 
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))

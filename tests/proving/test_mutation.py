@@ -9,11 +9,11 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.emitting.emit import Emitter
 from onnx_subgraph.matching import attributes, expansion, matcher, static_values, whole
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.proving import comparison, prove
 from onnx_subgraph.rewriting import checks, plan
-from onnx_subgraph.rewriting.emit import Emitter
 from tests.proving.patterns import catalogue, written
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]

@@ -10,13 +10,13 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.emitting.fragment import Fragment
 from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting import replacement
 from onnx_subgraph.rewriting.costs import measured
-from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.outcomes import Case, Outcomes
 from onnx_subgraph.rewriting.rewrite import Place
 from onnx_subgraph.rewriting.rounds import Barred, Fused, Rewriter

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.rewriting.assembled import assembled
+from onnx_subgraph.emitting.assembled import assembled
 from tests.rewriting.stage import run
 
 FEEDS = {"x": np.zeros((2, 3, 5), np.float32), "y": np.zeros((7, 11), np.float32)}

@@ -16,15 +16,15 @@ import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes
 
 from onnx_subgraph import operators
+from onnx_subgraph.emitting.constant_arithmetic import check_folded
+from onnx_subgraph.emitting.known import folded, is_foldable, sizes_of
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.language.term import Operator
 from onnx_subgraph.model import inference
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 from onnx_subgraph.operators import Schema
 from onnx_subgraph.operators.later import later_opset, takes
-from onnx_subgraph.rewriting.constant_arithmetic import check_folded
-from onnx_subgraph.rewriting.known import folded, is_foldable, sizes_of
-from onnx_subgraph.rewriting.refused import Refused
 
 SHAPE_OF_PART = 15
 """The opset since which Shape has `start` and `end`."""

@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.rewriting import function
-from onnx_subgraph.rewriting.refused import Unloadable
+from onnx_subgraph.emitting import function
+from onnx_subgraph.emitting.refused import Unloadable
 from tests.rewriting.stage import pattern, rewritten, run
 
 SILU = pattern("y = x * Sigmoid(x) | x * Sigmoid(a * x)", example='{x: "float32[2, 8]", a: "float32[]"}', id_="swish")

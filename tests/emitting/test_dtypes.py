@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.rewriting.dtypes import declared
+from onnx_subgraph.emitting.dtypes import declared
 
 X = ir.DataType.FLOAT
 

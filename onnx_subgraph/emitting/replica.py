@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.emitting.fragment import Fragment
 
 
 def replica(fragment: Fragment, values: Mapping[ir.Value, ir.Value]) -> Fragment:

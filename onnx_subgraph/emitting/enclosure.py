@@ -15,6 +15,11 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph import operators
+from onnx_subgraph.emitting.attribute import attributes_of
+from onnx_subgraph.emitting.definitions import Definitions
+from onnx_subgraph.emitting.fragment import ConstantOf, Fragment
+from onnx_subgraph.emitting.function import not_in_a_body
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.errors import as_raised
 from onnx_subgraph.language.pattern import OfNode, Pattern
 from onnx_subgraph.matching.match import Match
@@ -24,11 +29,6 @@ from onnx_subgraph.model.nested import bodies, graph_of, reads
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.regions.selector import Builder, NewNode, Review, Reviewer
-from onnx_subgraph.rewriting.attribute import attributes_of
-from onnx_subgraph.rewriting.definitions import Definitions
-from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment
-from onnx_subgraph.rewriting.function import not_in_a_body
-from onnx_subgraph.rewriting.refused import Refused
 
 MOST_BAKED = 1 << 10
 """Integer constants of up to this many bytes are embedded in the definition: they are axes, a shape or the like."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.language.term import Apply, Chain, Literal, Static, Term, Variable
 from onnx_subgraph.language.vocabulary import DTYPES
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.model.element_types import named
-from onnx_subgraph.rewriting.refused import Refused
 
 Known = Static | np.ndarray | ir.Attr
 """A value known at rewrite time."""

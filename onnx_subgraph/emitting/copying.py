@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.fragment import Fragment
 from onnx_subgraph.matching.equalities import REARRANGING
-from onnx_subgraph.rewriting.fragment import Fragment
 
 COPIES = frozenset({"Concat", "Expand", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose"})
 """Operators that only copy data."""

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnx_subgraph.emitting.attribute import lookup_in
+from onnx_subgraph.emitting.emit import Emitter
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.language.syntax import parse_assignments
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.rewriting.attribute import lookup_in
-from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fragment import Fragment
-from onnx_subgraph.rewriting.refused import Refused
 from tests.rewriting.stage import run
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 5}

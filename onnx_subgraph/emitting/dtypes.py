@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.model.element_types import tensor_type
 from onnx_subgraph.operators import formal_at, schema
-from onnx_subgraph.rewriting.refused import Refused
 
 
 def declared(

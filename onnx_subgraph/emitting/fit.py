@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.emit import Emitter
+from onnx_subgraph.emitting.refused import Refused, Unfit
 from onnx_subgraph.facts import TypeFacts
 from onnx_subgraph.language import falsity
 from onnx_subgraph.language.requirement import IS_FALLBACK, PROVIDERS, Requirement
 from onnx_subgraph.language.sentence import UnknownFact, UnknownSize, asks_presence, evaluate
 from onnx_subgraph.model.gaps import DECLARE
-from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.refused import Refused, Unfit
 
 
 def check_fit(requires: Requirement, emitter: Emitter, providers: Sequence[str], *, is_fallback: bool) -> None:

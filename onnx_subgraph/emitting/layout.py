@@ -13,6 +13,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.attribute import Lookup, plain, static
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.language.recipe import ELLIPSIS, UNCHANGED, ranked
 from onnx_subgraph.language.term import Operator, Rearrange
 from onnx_subgraph.matching.equalities import REARRANGING
@@ -20,9 +23,6 @@ from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.matching.rearrangement import Rearrangement, rearrangements, source_sizes
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.sizes import Size
-from onnx_subgraph.rewriting.attribute import Lookup, plain, static
-from onnx_subgraph.rewriting.fragment import Fragment
-from onnx_subgraph.rewriting.refused import Refused
 
 Axis = TypeVar("Axis")
 Axes = Sequence[tuple[str, ...]]

@@ -16,6 +16,14 @@ from contextlib import suppress
 import onnx_ir as ir
 
 from onnx_subgraph import operators
+from onnx_subgraph.emitting.attribute import Lookup, known_before
+from onnx_subgraph.emitting.definitions import Definitions
+from onnx_subgraph.emitting.dtypes import is_narrower
+from onnx_subgraph.emitting.emit import Emitter
+from onnx_subgraph.emitting.fit import check_fit
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.kernel_layouts import Layouts
+from onnx_subgraph.emitting.refused import Refused, Unloadable
 from onnx_subgraph.language.names import fresh
 from onnx_subgraph.language.operator import CanonicalOperator, Lowering, Raised
 from onnx_subgraph.language.requirement import NOTHING, Requirement
@@ -23,14 +31,6 @@ from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.element_types import named
 from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.rewriting.attribute import Lookup, known_before
-from onnx_subgraph.rewriting.definitions import Definitions
-from onnx_subgraph.rewriting.dtypes import is_narrower
-from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fit import check_fit
-from onnx_subgraph.rewriting.fragment import Fragment
-from onnx_subgraph.rewriting.kernel_layouts import Layouts
-from onnx_subgraph.rewriting.refused import Refused, Unloadable
 from onnx_subgraph.targets import TARGETS, WRITTEN
 
 Check = Callable[[Fragment], None]

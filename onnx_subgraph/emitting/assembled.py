@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.rewriting.fragment import SHAPE_OF_PART
+from onnx_subgraph.emitting.fragment import SHAPE_OF_PART
 
 Source = int | tuple[ir.Value, int]
 """A size: a number, or that of a value's axis."""

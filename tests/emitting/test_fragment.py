@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.emitting.fragment import Fragment
 
 
 def value(name: str, *shape: int | str) -> ir.Value:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from onnx_subgraph.emitting import layout
+from onnx_subgraph.emitting.attribute import Lookup, known_before
+from onnx_subgraph.emitting.emit import Emitter
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.recipe import recipe_axes
 from onnx_subgraph.language.term import Literal, Rearrange, Term, Variable
-from onnx_subgraph.rewriting import layout
-from onnx_subgraph.rewriting.attribute import Lookup, known_before
-from onnx_subgraph.rewriting.emit import Emitter
 
 _SOURCE = Variable("what is rearranged")
 """The operand of the rearrangement in messages."""

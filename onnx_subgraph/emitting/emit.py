@@ -14,6 +14,12 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph import operators
+from onnx_subgraph.emitting import layout
+from onnx_subgraph.emitting.attribute import Lookup, attribute, kind_of, plain, static
+from onnx_subgraph.emitting.constant_arithmetic import arithmetic, check_held
+from onnx_subgraph.emitting.dtypes import declared, is_narrower, plainest
+from onnx_subgraph.emitting.fragment import Fragment
+from onnx_subgraph.emitting.refused import Absent, Refused
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.term import (
@@ -38,12 +44,6 @@ from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.model.element_types import tensor_type
 from onnx_subgraph.operators import Formal, Schema, formal_at
 from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.rewriting import layout
-from onnx_subgraph.rewriting.attribute import Lookup, attribute, kind_of, plain, static
-from onnx_subgraph.rewriting.constant_arithmetic import arithmetic, check_held
-from onnx_subgraph.rewriting.dtypes import declared, is_narrower, plainest
-from onnx_subgraph.rewriting.fragment import Fragment
-from onnx_subgraph.rewriting.refused import Absent, Refused
 
 _PASSING_ABSENCE = REARRANGING | {"Cast", "Expand", "Identity"}
 """The result of these operators is absent where their input is absent."""

@@ -10,8 +10,8 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.emitting.refused import Refused
 from onnx_subgraph.language.term import Static
-from onnx_subgraph.rewriting.refused import Refused
 
 _MANTISSA = {ir.DataType.FLOAT: 23, ir.DataType.FLOAT16: 10, ir.DataType.BFLOAT16: 7, ir.DataType.DOUBLE: 52}
 """Type → the bits of its mantissa."""

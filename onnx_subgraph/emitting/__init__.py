@@ -1,0 +1,1 @@
+"""Emitting: the nodes of a replacement, built beside the graph and only joined to it when every check has passed."""
