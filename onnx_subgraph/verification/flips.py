@@ -21,8 +21,10 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import COST, Drawing
 from onnx_subgraph.verification.judge import beyond, flatten
 from onnx_subgraph.verification.noise import dependent, nodes_of, rounds
+from onnx_subgraph.verification.rounded import is_choice
 from onnx_subgraph.verification.sessions import Failure, run
 from onnx_subgraph.verification.trial import Outcome
+from onnx_subgraph.verification.whole_numbers import whole_numbers
 
 ROUNDS = 6
 """How often the original runs with noise again. In even rounds the noise is before choices only."""
@@ -36,11 +38,6 @@ FEW = 8
 """… if there are more than these."""
 FAR = 8.0
 """How far beyond its bound an element moves that flips, in units of the bound."""
-CHOOSING = frozenset(
-    {"TopK", "ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "NonZero", "Unique"}
-    | {"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Round", "Floor", "Ceil", "Sign"}
-)
-"""Operators that turn a difference by rounding into a large one; and a Cast to integers."""
 
 
 @dataclass
@@ -83,8 +80,9 @@ class Flips:
 
 def before_choices(model: ir.Model) -> set[ir.Value]:
     """The values that were rounded last before an operator that chooses."""
-    moved, found = dependent(model), set[ir.Value]()
-    left = [value for node in nodes_of(model) if node.op_type in CHOOSING or _truncates(node) for value in operands(node)]
+    nodes = nodes_of(model)
+    moved, found = dependent(model) - whole_numbers(nodes), set[ir.Value]()
+    left = [value for node in nodes if is_choice(node) for value in operands(node)]
     seen = set[ir.Value]()
     while left:
         if (value := left.pop()) in seen or value not in moved:
@@ -96,11 +94,6 @@ def before_choices(model: ir.Model) -> set[ir.Value]:
         else:
             left += operands(node)
     return found
-
-
-def _truncates(node: ir.Node) -> bool:
-    to = node.outputs[0].dtype
-    return node.op_type == "Cast" and to is not None and not to.is_floating_point()
 
 
 def _may_flip(outcome: Outcome) -> bool:

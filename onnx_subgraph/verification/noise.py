@@ -13,8 +13,8 @@ to 1,920 elements).
 
 Only results that depend on a float input, a table lookup or a sum of products are moved. Positions, masks and bucket numbers that
 a model computes from shapes and integers are rounded the same in every form of the graph. Moving them would push exact values
-(log(16) / log(128) * 8) across the integer to which they are truncated, and count that damage as noise. Nor are whole numbers
-moved (`whole_numbers`): a count of votes is exact, and so is twice a rounded number.
+(log(16) / log(128) * 8) across the integer to which they are truncated, and count that damage as noise. Nor are exact results
+moved (`rounded`) that are whole numbers (`whole_numbers`), such as a count of votes, or that something is decided by.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, graph_of, operands, within
+from onnx_subgraph.verification.rounded import OPSET, deciding, where_rounded
 from onnx_subgraph.verification.whole_numbers import whole_numbers
 
 _EPSILON = {
@@ -69,10 +70,7 @@ _UNITS_OF_FFT = 4
 
 
 def dependent(model: ir.Model) -> set[ir.Value]:
-    """The float values that depend on a float input of the model, on a table lookup, or on a sum of products.
-
-    Without those that are whole numbers.
-    """
+    """The float values that depend on a float input of the model, on a table lookup, or on a sum of products."""
     tainted = {value for value in model.graph.inputs if value.dtype in _EPSILON and not value.is_initializer()}
     nodes, known = nodes_of(model), -1
     while known < len(tainted):  # a Loop hands results to its next round, and a function to its calls
@@ -83,7 +81,7 @@ def dependent(model: ir.Model) -> set[ir.Value]:
             read = operands(node) if function is None else (*operands(node), *function.outputs)
             if node.op_type in _PRODUCTS or _looks_up(node) or any(value in tainted for value in read):
                 tainted.update(node.outputs)
-    return {value for value in tainted - whole_numbers(nodes) if value.dtype in _EPSILON}
+    return {value for value in tainted if value.dtype in _EPSILON}
 
 
 Select = Callable[[ir.Model], Collection[ir.Value]]
@@ -96,15 +94,18 @@ def add_noise(model: ir.Model, seed: int, among: Select = dependent, units: floa
     Every run of the changed model draws new numbers; a new session of it repeats them. among: which values may be changed.
     units: the largest change, in units in the last place.
     """
-    chosen = among(model)
+    chosen, nodes = among(model), nodes_of(model)
+    whole = whole_numbers(nodes)
+    exact = whole | deciding(nodes, rounds)
     moved = 0
     for value in [value for value in model.graph.inputs if value in chosen]:
         moved += _move(model.graph, model.opset_imports, value, seed + moved, units)
     for graph, opsets in _graphs(model):
+        tells = opsets.get("", 1) >= OPSET
         for node in [node for node in graph if rounds(node)]:
             for value in node.outputs:
-                if value in chosen and value.dtype in _EPSILON:
-                    moved += _move(graph, opsets, value, seed + moved, units)
+                if value in chosen and value.dtype in _EPSILON and (tells or value not in whole):
+                    moved += _move(graph, opsets, value, seed + moved, units, tells and value in exact)
     return moved
 
 
@@ -161,8 +162,13 @@ def _narrows(node: ir.Node) -> bool:
     return widths[result.dtype] > widths[source.dtype]
 
 
-def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int, units: float) -> int:
-    """Replace `value` by value * Cast(1 - units * eps * u), for all its uses. Returns 1, or 0 where nothing uses it."""
+def _move(
+    graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int, units: float, may_be_exact: bool = False
+) -> int:
+    """Replace `value` by value * Cast(1 - units * eps * u), for all its uses. Returns 1, or 0 where nothing uses it.
+
+    may_be_exact: move only the elements that were rounded.
+    """
     uses, is_output = list(value.uses()), value.is_graph_output()
     if (not uses and not is_output) or value.dtype is None:
         return 0
@@ -170,9 +176,11 @@ def _move(graph: ir.Graph, opsets: Mapping[str, int], value: ir.Value, seed: int
     nodes = [] if dtype is value.dtype else [ir.node("Cast", [value], {"to": int(dtype)})]
     plain = nodes[-1].outputs[0] if nodes else value
     nodes += _factor(plain, dtype, units * _EPSILON[value.dtype], seed, opsets.get("", 1))
+    if (producer := value.producer()) is not None and may_be_exact:
+        nodes += where_rounded(producer, plain, nodes[-1].outputs[0], dtype)
     factor = nodes[-1].outputs[0]
     nodes.append(ir.node("Mul", [plain, factor]))
-    if (producer := value.producer()) is not None and producer.op_type in _AROUND_HALF:
+    if producer is not None and producer.op_type in _AROUND_HALF:
         nodes += _half_of_the_rest(factor, nodes[-1].outputs[0], dtype)
     if producer is not None and producer.op_type == _TRANSFORM:
         nodes += _of_the_largest(factor, nodes[-1].outputs[0], plain, dtype, _units(value))

@@ -549,8 +549,8 @@ def test_a_run_with_noise_that_fails_is_told(tmp_path: Path) -> None:
     """The index is 5 - 1: noise, which moves numbers towards zero, makes it 5 - 0, which is outside of the table."""
     path = tmp_path / "m.onnx"
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y)
-    <float zero = {0.0}, float one = {1.0}, int64 five = {5}, float[5] table = {1.0, 2.0, 3.0, 4.0, 5.0}> {
-      nothing = Mul (x, zero) number = Add (nothing, one) whole = Cast <to = 7> (number) index = Sub (five, whole)
+    <float zero = {0.0}, int64 five = {5}, float[5] table = {1.0, 2.0, 3.0, 4.0, 5.0}> {
+      nothing = Mul (x, zero) number = Exp (nothing) whole = Cast <to = 7> (number) index = Sub (five, whole)
       read = Gather (table, index) y = Add (read, x)
     }"""
     onnx.save(onnx.parser.parse_model(text), path)
@@ -561,7 +561,7 @@ def test_a_run_with_noise_that_fails_is_told(tmp_path: Path) -> None:
 
 LENGTHS = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x, float[1] scale) => (float[n] y)
 <float slightly = {FACTOR}, float one = {1.0}, int64[1] zero = {0}, int64 start = {0}, int64 step = {1}, float half = {0.5}> {
-  a = Mul (scale, slightly) b = Mul (a, one) c = Mul (b, one) d = Mul (c, one)
+  a = Mul (scale, slightly) b = Pow (a, one) c = Pow (b, one) d = Pow (c, one)
   whole = Floor (d) count = Cast <to = 7> (whole) l = Squeeze (count, zero) r = Range (start, l, step)
   f = Cast <to = 1> (r) m = ReduceMean <keepdims = 0> (x) s = Mul (m, slightly) t = Tanh (s) y = Add (f, t)
 }"""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.verification.noise import dependent, nodes_of
+from onnx_subgraph.verification.noise import nodes_of
 from onnx_subgraph.verification.verify import verify
 from onnx_subgraph.verification.whole_numbers import whole_numbers
 from tests.verification.models import write
@@ -37,12 +38,40 @@ TEXT = """<ir_version: 8, opset_import: ["" : 18]> g (float[2, 8] x, int64[2, 8]
         ("r = Round (h)  y = Add (r, r)", False),
     ],
 )
-def test_what_is_whole_is_not_moved(nodes: str, whole: bool) -> None:
+def test_what_is_whole_by_its_computation(nodes: str, whole: bool) -> None:
     model = ir.from_onnx_text(TEXT.format(results="y", nodes=nodes))
     infer_shapes(model)
     (y,) = model.graph.outputs
     assert (y in whole_numbers(nodes_of(model))) is whole
-    assert (y in dependent(model)) is not whole or y.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+
+
+EXACT = """<ir_version: 8, opset_import: ["" : OPSET]> g (TYPE[4, 64] x) => (RESULT[4, 64] y) {
+    most = ReduceMax <axes = [1]> (x)  r = Round (x)  NODES }"""
+
+
+@pytest.mark.parametrize(("kind", "opset"), [("float", 11), ("float", 17), ("float16", 17)])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("q = Mul (r, quarter)  d = Div (q, quarter)  y = Floor (d)", "y = Sub (r, one)"),
+        ("h = Mul (r, half)  f = Floor (h)  y = Add (f, x)", "h = Mul (r, half)  c = Ceil (h)  f = Sub (c, one)  y = Add (f, x)"),
+        ("d = Div (x, most)  y = Floor (d)", "y = Mul (x, zero)"),
+        ("d = Div (x, most)  l = Less (d, one)  y = Not (l)", "d = Div (x, most)  y = Greater (d, one)"),
+        ("d = Sub (x, most)  l = Less (d, zero)  y = Not (l)", "l = Less (x, x)  y = Not (l)"),
+    ],
+    ids=["quantized", "halves", "the largest", "a bound that counts", "a difference"],
+)
+def test_a_choice_by_exact_numbers_must_be_the_same(one: str, other: str, kind: str, opset: int, tmp_path: Path) -> None:
+    """Each number that decides is exact, though not whole: noise would let one or the other pass."""
+
+    def model(name: str, nodes: str) -> Path:
+        result = "bool" if "Less" in one else kind
+        text = EXACT.replace("OPSET", str(opset)).replace("TYPE", kind).replace("RESULT", result).replace("NODES", nodes)
+        numbers = {"zero": 0.0, "one": 1.0, "half": 0.5, "quarter": 0.25}
+        constants = {key: np.asarray(number, "float32" if kind == "float" else kind) for key, number in numbers.items()}
+        return write(tmp_path / f"{name}.onnx", text, **{key: array for key, array in constants.items() if key in nodes})
+
+    assert verify(model("one", one), model("other", other)).verdict == "different"
 
 
 @pytest.mark.parametrize(
