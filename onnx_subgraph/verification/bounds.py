@@ -2,17 +2,20 @@
 
 For an output r of the reference, with noise draws n_k = |r_k - r| (k = 1…K, see `noise`), element i may differ by
 
-    bound_i = ELEMENT * (max_k n_ik + rms(n)) + FLOOR * eps(dtype) * (|r_i| + rms(r))
+    bound_i = ELEMENT * (max_k n_ik + max_k rms(n_k)) + FLOOR * eps(dtype) * (|r_i| + rms(r))
 
 and the root mean square of all its differences may be at most
 
-    AGGREGATE * rms(n) + FLOOR * eps(dtype) * rms(r).
+    AGGREGATE * max_k rms(n_k) + FLOOR * eps(dtype) * rms(r).
 
 with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. The first bound catches a large error in few elements. The second
 catches a small error in all elements: a mean of many differences is known more precisely than a single one, so its bound can be
-several times tighter. Where the reference is NaN or infinite the candidate must be the same. The exception is an element where a
-noise draw gave a finite number: the original itself is unstable there, so it is not compared. Outputs of integers, booleans or
-strings must be equal; but where noise itself flips elements (ties of an argmax), a small multiple of that fraction may flip.
+several times tighter. The differences of few elements, or those that all come from one rounding, are as good as a single one:
+their root mean square changes from draw to draw, and the largest one counts.
+
+Where the reference is NaN or infinite the candidate must be the same. The exception is an element where a noise draw gave a
+finite number: the original itself is unstable there, so it is not compared. Outputs of integers, booleans or strings must be
+equal; but where noise itself flips elements (ties of an argmax), a small multiple of that fraction may flip.
 
 A detector selects rows by their scores, and a rounding exchanges rows with nearly equal scores. So a few elements of a draw may
 jump: at most `MOST_JUMPS` of them, each by `JUMP` times more than nearly all others move. They do not count in n. As many
@@ -37,7 +40,7 @@ Array = npt.NDArray[Any]
 ELEMENT = 8.0
 """The allowed difference of an element, in units of its largest noise plus the typical noise of its output."""
 AGGREGATE = 3.0
-"""The allowed root mean square of the differences, in units of the noise's."""
+"""The allowed root mean square of the differences, in units of that of the loudest draw of noise."""
 FLOOR = 4.0
 """Units in the last place that any fused kernel may differ, even without noise: exp, tanh and erf are approximated that well."""
 NARROW_FLOOR = 1.0
@@ -54,8 +57,9 @@ MOST_JUMPS = 0.05
 
 @dataclass(slots=True)
 class Noise:
-    """How K draws of noise changed one float output: the sum of squares and, for each element, the largest difference.
+    """How K draws of noise changed one float output. largest: the largest difference of each element.
 
+    loudest: the largest root mean square of the differences of one draw; 0 without draws.
     flips: the largest fraction of elements that one draw changed, if the output is not of floats, or that jumped, if it is; those
     do not count otherwise. unsteady: where the reference is NaN or infinite, but a draw gave a finite number; None if nowhere.
     reshaped: whether a draw gave another shape. parts: masks of the parts of the output, each with its own noise.
@@ -63,22 +67,24 @@ class Noise:
 
     largest: Array | None = None
     unsteady: Array | None = None
-    squares: float = 0.0
-    count: int = 0
+    loudest: float = 0.0
     flips: float = 0.0
     reshaped: bool = False
     parts: tuple[tuple[Array, Noise], ...] = ()
 
-    def add(self, reference: Array, other: Array) -> None:
-        """Add one draw: the same output without noise and with noise inside the model."""
+    def add(self, reference: Array, other: Array, *, with_flips: bool = True) -> None:
+        """Add one draw: the same output without noise and with noise inside the model.
+
+        with_flips: whether the elements that flip or jump count. In many draws nearly every output has some.
+        """
         if reference.shape != other.shape or reference.size == 0:
             self.reshaped |= reference.shape != other.shape  # elements can't be compared
             return
         if not is_float(reference):
-            self.flips = max(self.flips, float(np.mean(reference != other)))
+            self.flips = max(self.flips, float(np.mean(reference != other)) * with_flips)
             return
         for mask, noise in self.parts:
-            noise.add(reference[mask], other[mask])
+            noise.add(reference[mask], other[mask], with_flips=with_flips)
         difference = difference_of(reference, other)
         finite = np.isfinite(difference)
         difference = np.where(finite, difference, 0.0)
@@ -86,21 +92,11 @@ class Noise:
         if numbers.any():
             self.unsteady = numbers if self.unsteady is None else self.unsteady | numbers
         jumped = difference > JUMP * (np.quantile(difference, 1.0 - MOST_JUMPS) + _floor(reference))
-        self.flips = max(self.flips, float(np.mean(jumped)))
+        self.flips = max(self.flips, float(np.mean(jumped)) * with_flips)
         difference = np.where(jumped, 0.0, difference)
         self.largest = difference if self.largest is None else np.maximum(self.largest, difference)
-        self.squares += float(np.sum(difference**2))
-        self.count += int((finite & ~jumped).sum())
-
-    def among(self, draws: int) -> Noise:
-        """The noise if this one were among so many draws, and the others moved nothing."""
-        parts = tuple((mask, noise.among(draws)) for mask, noise in self.parts)
-        return replace(self, count=self.count * draws, parts=parts)
-
-    @property
-    def rms(self) -> float:
-        """Root mean square over all elements and draws; 0 without draws."""
-        return float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+        count = int((finite & ~jumped).sum())
+        self.loudest = max(self.loudest, float(np.sqrt(np.sum(difference**2) / max(1, count))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +169,11 @@ def bound(
     if rtol is not None or atol is not None:
         return Bound(np.asarray((atol or 0.0) + (rtol or 0.0) * magnitude), free=free)
     local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else 0.0
-    element = np.asarray(ELEMENT * (local + noise.rms) + _floor(reference))
-    aggregate = AGGREGATE * noise.rms + _unit(reference) * _scale(magnitude)
+    element = np.asarray(ELEMENT * (local + noise.loudest) + _floor(reference))
+    aggregate = AGGREGATE * noise.loudest + _unit(reference) * _scale(magnitude)
     values = numbers[finite].view(np.float64)  # of complex numbers, both parts
     furthest = float(np.ptp(values)) if values.size else 0.0
-    if noise.rms and aggregate >= np.std(values):
+    if noise.loudest and aggregate >= np.std(values):
         element, aggregate = np.maximum(element, furthest), max(aggregate, furthest)
     parts = tuple((mask, _of_part(bound(reference[mask], part, fix_overflows=fix_overflows))) for mask, part in noise.parts)
     return Bound(element, aggregate, free, min(1.0, FLIPS * noise.flips), furthest, parts)

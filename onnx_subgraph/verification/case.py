@@ -1,13 +1,15 @@
-"""One set of feeds, the original's outputs for it, and the bounds for a candidate."""
+"""One set of feeds, the original's outputs for it, the bounds for a candidate, and the noise that they come from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx_subgraph.inputs.feeds import Feeds
 from onnx_subgraph.inputs.sizes import Sizes
 from onnx_subgraph.verification.bounds import Array, Bound, Noise
-from onnx_subgraph.verification.sessions import Outputs, Session
+from onnx_subgraph.verification.judge import flatten
+from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 
 COARSE = 4.0
 """The factor of the bounds of a coarse case."""
@@ -57,3 +59,34 @@ class Case:
             return self.feeds
         inputs = {argument.name for argument in session.handle.get_inputs()}
         return self.feeds | {name: value for name, value in self.drawn.items() if name in inputs}
+
+
+def measure(
+    session: Session | Failure,
+    cases: Sequence[Case],
+    noises: Sequence[Mapping[str, Noise]],
+    draws: int,
+    *,
+    with_flips: bool = True,
+) -> list[bool]:
+    """Add so many runs with noise to the noises. Returns for each case whether one gave its shapes; yes without a session.
+
+    with_flips: as for `Noise.add`.
+    """
+    if isinstance(session, Failure):
+        return [True] * len(cases)
+    steady = []
+    for case, noise in zip(cases, noises, strict=True):
+        mine = flatten(case.outputs)
+        runs = [run(session, case.fed_to(session)) for _ in range(draws)]
+        found = [flatten(outputs) for outputs in runs if not isinstance(outputs, Failure)]
+        for theirs in found:
+            for name, array in mine.items():
+                if name in theirs and theirs[name].dtype == array.dtype:
+                    noise[name].add(array, theirs[name], with_flips=with_flips)
+        steady.append(any(_shapes(theirs) == _shapes(mine) for theirs in found))
+    return steady
+
+
+def _shapes(outputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in outputs.items()}

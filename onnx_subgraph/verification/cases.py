@@ -23,7 +23,7 @@ from onnx_subgraph.inputs.feeds import Feeds, draw_feeds, required_inputs, sizes
 from onnx_subgraph.inputs.refusal import Refusals
 from onnx_subgraph.inputs.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
 from onnx_subgraph.verification.bounds import Array, Bound, Noise, bound
-from onnx_subgraph.verification.case import COARSE, Case
+from onnx_subgraph.verification.case import COARSE, Case, measure
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.judge import flatten
@@ -45,6 +45,8 @@ SECONDS = 5.0
 
 If it is too short, first draws, then cases are dropped.
 """
+MORE = 16
+"""The most further runs with added noise per case, for a candidate that exceeds the bounds so far. They have `SECONDS`, too."""
 SLOW = SECONDS / (4 * (4 + COST))
 """If a run takes more seconds, fewer than four sets of feeds fit into the time limit, and smaller images are tried."""
 PATIENCE = 1.0
@@ -78,7 +80,7 @@ class Drawing:
 
     def __post_init__(self) -> None:
         self.fed = Fed(self.model)
-        self.unmeasured = ["optimised", "noisy"] if self.rtol is None and self.atol is None else []
+        self.unmeasured = ["optimised", "noisy", "noisier"] if self.rtol is None and self.atol is None else []
 
     def cases(self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None) -> list[Case] | Failure:
         """The cases with outputs and bounds. A Failure, with a next step, when the reference does not run."""
@@ -212,25 +214,27 @@ class Drawing:
     def widen(self, cases: Sequence[Case]) -> bool:
         """Widen the bounds of the cases by the next kind of noise. False where all was measured, or the bounds are the user's.
 
-        First comes the original with optimisation on. The bounds are those as if the other kind moved nothing, so they are never
-        wider than the last ones. Then come the runs with added noise.
+        First comes the original with optimisation on. Then come the runs with added noise, and more of them: few runs show how
+        far one number moves less well than how far many do. Each kind only widens the bounds.
         """
-        if not self.unmeasured:
+        more = min(MORE, int(SECONDS / (COST * len(cases) * max(1e-3, cases[0].seconds))))
+        if not self.unmeasured or (self.unmeasured == ["noisier"] and not more):
             return False
         kind = self.unmeasured.pop(0)
         self._noises = self._noises or [{name: case.no_noise(name) for name in flatten(case.outputs)} for case in cases]
         if kind == "optimised":
-            self._measure_noise(self.open_optimised(), cases, 1)
+            measure(self.open_optimised(), cases, self._noises, 1)
             self._leave_spoiled(cases)
-            self._bound(cases, [{name: noise.among(1 + self.draws) for name, noise in one.items()} for one in self._noises])
+            self._bound(cases, self._noises)
             return True
-        noisy = self.open_noisy()
+        few = kind == "noisy"
+        noisy = self.open_noisy(1 if few else 2)
         if isinstance(noisy, Failure):
-            self.remarks.append("the noise was measured between optimisation levels only")
-        steady = self._measure_noise(noisy, cases, self.draws)
-        self._leave_out([case for case, is_steady in zip(cases, steady, strict=True) if not is_steady], cases)
+            self._say("the noise was measured between optimisation levels only")
+        steady = measure(noisy, cases, self._noises, self.draws if few else more, with_flips=few)
+        if few:
+            self._leave_out([case for case, is_steady in zip(cases, steady, strict=True) if not is_steady], cases)
         self._bound(cases, self._noises)
-        self._noises = []
         return True
 
     def _leave_spoiled(self, cases: Sequence[Case]) -> None:
@@ -270,22 +274,6 @@ class Drawing:
             for case in unsteady:
                 case.unsteady = True
 
-    def _measure_noise(self, session: Session | Failure, cases: Sequence[Case], draws: int) -> list[bool]:
-        """Add the noise of these runs. Returns for each case whether one gave the same shapes; yes without a session."""
-        if isinstance(session, Failure):
-            return [True] * len(cases)
-        steady = []
-        for case, noise in zip(cases, self._noises, strict=True):
-            mine = flatten(case.outputs)
-            runs = [run(session, case.fed_to(session)) for _ in range(draws)]
-            found = [flatten(outputs) for outputs in runs if not isinstance(outputs, Failure)]
-            for theirs in found:
-                for name, array in mine.items():
-                    if name in theirs and theirs[name].dtype == array.dtype:
-                        noise[name].add(array, theirs[name])
-            steady.append(any(_shapes(theirs) == _shapes(mine) for theirs in found))
-        return steady
-
     def open_noisy(self, seed: int = 1, **noise: Any) -> Session | Failure:
         """A session with added noise, with all shapes declared if possible: onnxruntime opens that several times faster."""
         model = noisy(self.fed.model, seed, **noise)
@@ -293,7 +281,3 @@ class Drawing:
             return Failure(model)
         session = self._open(model, inferred=True)
         return self._open(model) if isinstance(session, Failure) else session
-
-
-def _shapes(outputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in outputs.items()}

@@ -117,4 +117,4 @@ def around(truth: Array, own: Sequence[Array], parts: Iterable[Array] = ()) -> B
     floor = bound(truth)
     largest = 0.0 if noise.largest is None else float(noise.largest.max(initial=0.0))
     apart = tuple((mask, around(truth[mask], [one[mask] for one in own if one.shape == truth.shape])) for mask in parts)
-    return Bound(floor.element + SLACK * largest, floor.aggregate + AGGREGATE * noise.rms, parts=apart)
+    return Bound(floor.element + SLACK * largest, floor.aggregate + AGGREGATE * noise.loudest, parts=apart)

@@ -172,7 +172,7 @@ def test_each_kind_of_noise_only_widens_bounds(tmp_path: Path, rest: str) -> Non
                 assert (np.asarray(case.bounds[name].element) >= np.asarray(bound.element)).all()
                 assert case.bounds[name].aggregate >= bound.aggregate
         before = [dict(case.bounds) for case in cases]
-    assert kinds == 2
+    assert kinds == 3
 
 
 def test_noise_is_measured_once_for_candidates_that_differ_by_more_than_a_rounding(tmp_path: Path) -> None:

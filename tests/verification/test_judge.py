@@ -104,7 +104,7 @@ def test_rows_that_a_detector_selects_may_change_places_as_often_as_the_noise_ex
 def test_an_output_of_one_number_is_not_chaotic(seed: int, share: float) -> None:
     r = output(seed, (1,)).astype(np.float64)
     noise = noise_of(r, share)
-    assert bound(r, noise).aggregate <= 4 * noise.rms
+    assert bound(r, noise).aggregate <= 4 * noise.loudest
 
 
 @given(seed=st.integers(0, 999), tolerance=st.floats(1e-6, 1e-1))
@@ -175,15 +175,6 @@ def test_a_part_is_held_to_its_own_noise(error: float, equal: bool) -> None:
     allowed = bound(r, noise)
     assert compare(r, r + np.float32(error) * ~LARGE, allowed).equal is equal
     assert compare(r, r + np.float32(1e-3) * LARGE, allowed).equal
-
-
-def test_one_draw_among_others_that_move_nothing_bounds_parts_less_too() -> None:
-    r, noise = joined(1e-5)
-    among = noise.among(4)
-    assert among.rms == pytest.approx(noise.rms / 2)
-    for (_, part), (_, whole) in zip(bound(r, among).parts, bound(r, noise).parts, strict=True):
-        assert part.aggregate < whole.aggregate
-        assert (part.element < whole.element).all()
 
 
 @pytest.mark.parametrize(("size", "equal"), [(32, True), (1024, False)])
