@@ -1,28 +1,26 @@
 """Reference implementations of onnxruntime's operators, by the formulas in their documentation, in the dtype of their inputs.
 
 They cover the operators in the formulas of patterns. `DEFINITIONS` are these, and the corrected operators of the standard.
-tests/verification compares each with onnxruntime's kernel.
+tests/evaluator compares each with onnxruntime's kernel.
 """
 
 from __future__ import annotations
 
-from math import erf, pi, sqrt
+from math import pi, sqrt
 from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 
 from onnx_subgraph.evaluator.loop import Loop
-from onnx_subgraph.evaluator.standard import STANDARD
+from onnx_subgraph.evaluator.standard import STANDARD, erf
 from onnx_subgraph.evaluator.windows import Conv, ConvTranspose, MaxPool, convolve, given
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_erf = np.vectorize(erf, otypes=[np.float64])
-
 
 def _gelu(x: Array) -> Array:
-    return np.asarray(0.5 * x * (1 + _erf(x / sqrt(2))))
+    return np.asarray(0.5 * x * (1 + erf(x / sqrt(2))))
 
 
 def _tanh_gelu(x: Array) -> Array:

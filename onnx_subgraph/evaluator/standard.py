@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 
 from onnx_subgraph.evaluator.windows import padded_or_cut
+
+
+def erf(x: Any) -> Any:
+    """The error function of each element, in the type of x."""
+    return np.fromiter(map(math.erf, x.flat), np.float64, x.size).reshape(x.shape).astype(x.dtype)
+
+
+class Erf(OpRun):
+    """The error function. The evaluator's own version rounds its result to float32."""
+
+    op_domain = ""
+
+    def _run(self, x: Any) -> Any:
+        return (erf(x),)
 
 
 class BatchNormalization(OpRun):
@@ -126,5 +141,5 @@ class Pad(OpRun):
         return (padded_or_cut(data, list(each.values()), **options).astype(data.dtype),)
 
 
-STANDARD = (BatchNormalization, LpNormalization, GatherElements, STFT, DequantizeLinear, Pad)
+STANDARD = (Erf, BatchNormalization, LpNormalization, GatherElements, STFT, DequantizeLinear, Pad)
 """The operators. The evaluator finds them by their class names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("com.microsoft.FastGelu", [X, ROW], 1, {}),
     ("com.microsoft.QuickGelu", [X], 1, {}),
     ("com.microsoft.QuickGelu", [X], 1, {"alpha": 1.0}),
+    ("Erf", [X], 1, {}),
     ("BatchNormalization", [IMAGE, (2,), (2,), (2,), (2,)], 1, {"epsilon": 1e-3}),
     ("GatherElements", [(2, 3, 8), (1, 2, 5)], 1, {"axis": 2}),
     ("GatherElements", [(3, 8), (2, 4)], 1, {}),
@@ -210,6 +212,13 @@ def test_the_truth_is_computed_in_float64() -> None:
     assert np.allclose(y, np.exp(x.astype(np.float64)) * third + np.float32(0.1), rtol=1e-12), (
         "and it is beyond float16's largest"
     )
+
+
+def test_erf_is_not_rounded_to_float32() -> None:
+    """Otherwise 1 + erf(x) has no digit left at -5."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Erf (x) }""")
+    x = np.array([-5, 0.3], np.float32)
+    assert evaluate(model, {"x": x})["y"].tolist() == [math.erf(number) for number in x.tolist()]
 
 
 def test_layer_normalization_equals_numpys() -> None:
