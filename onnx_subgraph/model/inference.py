@@ -1,7 +1,8 @@
 """Install rules that make onnx-shape-inference sound and complete on real graphs.
 
 Every rule of the library is wrapped. An error leaves a gap instead of ending the inference, an inferred dimension overrides a
-declared one, and small constant results are computed. `inference_rules` has the rules that are added or replaced.
+declared one, and small constant results are computed. `inference_rules`, `inference_ml` and `inference_microsoft` have the rules
+that are added or replaced.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ from onnx_subgraph.model.broadcasting import Dim, spelled_alike
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.gaps import PROBLEM
+from onnx_subgraph.model.inference_microsoft import MICROSOFT, after_scaled_product
 from onnx_subgraph.model.inference_ml import RULES
 from onnx_subgraph.model.inference_rules import (
     AFTER,
     EARLY,
     Rule,
     after_early_layer_normalization,
-    after_fused_matmul,
-    after_scaled_product,
     as_later,
     constant,
 )
@@ -54,7 +54,7 @@ def install() -> None:
             rule = registry.get(domain, operator, version)
             if rule is None:
                 continue
-            after = AFTER.get(qualified((domain, operator)))
+            after = MICROSOFT.get(operator) if domain == "com.microsoft" else AFTER.get(qualified((domain, operator)))
             extended = rule if after is None else functools.partial(_extended, after, rule)
             if not domain and operator == "Constant":
                 extended = functools.partial(constant, rule)
@@ -69,9 +69,6 @@ def install() -> None:
     if normalization is not None:
         early = functools.partial(_extended, after_early_layer_normalization, normalization)
         registry.register("", "LayerNormalization", 1)(early)
-    fused = registry.get("com.microsoft", "FusedMatMul", 1)
-    if fused is not None:
-        registry.register("com.microsoft", "FusedMatMul", 1)(functools.partial(_extended, after_fused_matmul, fused))
     product = registry.get("", "MatMulInteger", 10)
     if product is not None:
         scaled = functools.partial(_guarded, functools.partial(_extended, after_scaled_product, product))

@@ -76,33 +76,6 @@ def after_early_layer_normalization(context: ShapeInferenceContext, node: ir.Nod
         node.outputs[0].dtype = scale.dtype
 
 
-def after_fused_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """MatMul of transposed operands. transBatchA and transBatchB move an operand's first axis behind its batch axes."""
-    result = node.outputs[0]
-    moved = [bool(node.attributes.get_int(f"transBatch{side}", 0)) for side in "AB"]
-    shapes = [None if value is None or value.shape is None else list(value.shape.dims) for value in node.inputs[:2]]
-    known = [shape for shape in shapes if shape is not None and len(shape) > 1]
-    if len(known) < len(shapes):
-        result.shape = None if any(moved) else result.shape
-        return
-    for index, shape in enumerate(known):
-        if moved[index]:
-            shape[:-1] = [*shape[1:-1], shape[0]]
-        if node.attributes.get_int(f"trans{'AB'[index]}", 0):
-            shape[-2:] = reversed(shape[-2:])
-    a, b = known
-    batch = broadcast(context, [a[:-2], b[:-2]])
-    if batch is not None:
-        result.shape = ir.Shape([*batch, a[-2], b[-1]])
-
-
-def after_scaled_product(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """MatMulInteger with a result scaled to floats; the third input is a scale."""
-    scale = node.inputs[2]
-    if scale is not None and scale.dtype is not None:
-        node.outputs[0].dtype = scale.dtype
-
-
 def _after_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
     a, b, y = (value.shape if value is not None else None for value in (*node.inputs[:2], node.outputs[0]))
     if a is None or b is None or y is None or len(a) < 3 or len(b) < 3:
