@@ -159,6 +159,49 @@ class MatMulIntegerToFloat(OpRun):
         return (product * (a_scale * b_scale) + (0 if bias is None else bias),)
 
 
+class MatMulNBits(OpRun):
+    """The product with transposed weights that are packed into bytes, (q - zero) · scale for each block of a row, plus a bias.
+
+    By the description of the operator in onnxruntime's ContribOperators.md: the first of several numbers in a byte has the lowest
+    bits, the middle of the range is the default of the zero points, and those of type uint8 are packed row by row. Not covered:
+    weights of 3, 5, 6 or 7 bits, and an order of the rows, with which onnxruntime's kernel takes no zero points.
+    """
+
+    op_domain = "com.microsoft"
+
+    def _run(
+        self,
+        a: Any,
+        b: Any,
+        scales: Any,
+        zero_points: Any = None,
+        g_idx: Any = None,
+        bias: Any = None,
+        K: int = 0,  # noqa: N803
+        N: int = 0,  # noqa: N803
+        bits: int | None = None,
+        **others: Any,
+    ) -> Any:
+        width = 4 if bits is None else bits
+        if width not in (2, 4, 8) or g_idx is not None or others.get("weight_prepacked"):
+            raise NotImplementedError(f"MatMulNBits of {width} bits, in another order or prepacked")
+        blocks = scales.size // N
+        zeros: Any = 2.0 ** (width - 1)
+        if zero_points is not None:
+            packed = zero_points.dtype == np.uint8
+            zeros = (_unpack(zero_points.reshape(N, -1), width)[:, :blocks] if packed else zero_points).reshape(N, blocks, 1)
+        steps = _unpack(b.reshape(N, blocks, -1), width)
+        weights = ((steps - zeros) * scales.reshape(N, blocks, 1)).reshape(N, -1)[:, :K]
+        return ((a @ weights.T + (0 if bias is None else bias)).astype(a.dtype),)
+
+
+def _unpack(packed: Array, bits: int) -> Array:
+    """The numbers of so many bits in each byte of the last axis, as floats."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed[..., None] >> shifts) & np.uint8(2**bits - 1)
+    return numbers.reshape(*packed.shape[:-1], -1).astype(np.float64)
+
+
 class FusedGemm(OpRun):
     """An activation of alpha · A' @ B' + beta · C."""
 
@@ -250,5 +293,5 @@ DEFINITIONS = (
         SkipLayerNormalization,
         SkipSimplifiedLayerNormalization,
     ),
-    *(FusedMatMul, MatMulIntegerToFloat, FusedGemm, FusedConv, MultiHeadAttention),
+    *(FusedMatMul, MatMulIntegerToFloat, MatMulNBits, FusedGemm, FusedConv, MultiHeadAttention),
 )

@@ -43,6 +43,10 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("com.microsoft.FusedMatMul", [(4, 3), (4, 8)], 1, {"transA": 1}),
     ("com.microsoft.MatMulIntegerToFloat", [X, (8, 4), (), (4,), (), (4,), (4,)], 1, {}),
     ("com.microsoft.MatMulIntegerToFloat", [X, (8, 4), (), ()], 1, {}),
+    ("com.microsoft.MatMulNBits", [(2, 3, 40), (5, 3, 8), (5, 3)], 1, {"K": 40, "N": 5, "block_size": 16}),
+    ("com.microsoft.MatMulNBits", [(3, 40), (5, 3, 8), (5, 3), (5, 2), None, (5,)], 1, {"K": 40, "N": 5, "block_size": 16}),
+    ("com.microsoft.MatMulNBits", [(32,), (5, 1, 32), (5,), (5,)], 1, {"K": 32, "N": 5, "block_size": 32, "bits": 8}),
+    ("com.microsoft.MatMulNBits", [(4, 32), (5, 2, 4), (10,), (5, 1)], 1, {"K": 32, "N": 5, "block_size": 16, "bits": 2}),
     ("STFT", [(2, 40), (), (10,)], 1, {}),
     ("STFT", [(2, 40, 1), (), (8,)], 1, {"onesided": 0}),
     ("com.microsoft.FusedGemm", [(2, 8), MATRIX, ROW], 1, {"activation": "Relu", "alpha": 0.5, "beta": 2.0, "transB": 1}),
@@ -105,6 +109,7 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
 
 QUANTIZED = {
     "MatMulIntegerToFloat": {"i0": np.uint8, "i1": np.int8, "i4": np.uint8, "i5": np.int8},
+    "MatMulNBits": {"i1": np.uint8, "i3": np.uint8},
     "DequantizeLinear": {"i0": np.uint8, "i2": np.uint8},
 }
 """Operator → its inputs of integers."""
@@ -151,6 +156,24 @@ def test_a_definition_equals_what_onnxruntime_computes(
 def test_every_definition_has_a_case() -> None:
     tested = {"Loop", *(operator for operator, *_ in CASES)}
     assert {f"{d.op_domain}.{d.__name__}".lstrip(".") for d in DEFINITIONS} == tested
+
+
+ZEROS = """
+<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (float[2, 32] x, uint8[3, 2, 8] w, float[3, 2] s, float[3, 2] z) => (float[2, 3] y) {
+  y = com.microsoft.MatMulNBits <K = 32, N = 3, block_size = 16> (x, w, s, z)
+}
+"""
+
+
+def test_zero_points_of_packed_weights_may_be_floats() -> None:
+    rng, model = np.random.default_rng(5), onnx.parser.parse_model(ZEROS)
+    feeds = {
+        name: rng.standard_normal(shape).astype(np.float32) for name, shape in (("x", (2, 32)), ("s", (3, 2)), ("z", (3, 2)))
+    }
+    feeds["w"] = rng.integers(0, 256, (3, 2, 8)).astype(np.uint8)
+    kernel = comparison.outputs(model, feeds)
+    assert isinstance(kernel, dict) and np.allclose(kernel["y"], evaluate(model, feeds)["y"], rtol=1e-4, atol=1e-4)
 
 
 OVERLOADS = """
