@@ -411,6 +411,13 @@ QUANTIZED = (
         grid((1, 16, 128), H=(768, 768), F=(768, 3072)),
         dtypes=("float",),
     ),
+    Case(
+        ("matmul-nbits-bias",),
+        """($T[$b,$s,$H] x, uint8[$F,$N,16] W, $T[$F,$N] S, $T[$F] B) => ($T[$b,$s,$F] y) {
+            p = com.microsoft.MatMulNBits <K = $H, N = $F, block_size = 32, accuracy_level = 4> (x, W, S) y = Add(p, B) }""",
+        grid((1, 16, 128), H=(768, 768, 3072), F=(768, 3072, 768), N=(24, 24, 96)),
+        dtypes=("float",),
+    ),
 )
 
 PRELU = "($T[$b,$C,$s,$s] x, $T[$C,1,1] S) => ($T[$b,$C,$s,$s] y)"

@@ -52,7 +52,7 @@ ROUNDS, MOST_ROUNDS = 4, 16
 """Stop after so many rounds in a row without a quicker time; on a busy machine, after so many in all."""
 LEAST = 1e-3
 """Seconds. A clock is not exact enough for shorter runs, so several of them are timed together."""
-SIZES = ("num_heads", "kv_num_heads", "q_num_heads", "axis", "group")
+SIZES = ("num_heads", "kv_num_heads", "q_num_heads", "axis", "group", "K", "N")
 """Attributes that do not make another kind of operator."""
 PREFACE = """\
 # What fused operators cost
