@@ -24,6 +24,10 @@ MOST_OPERATORS = 4
 _NODES_OF_A_MATCH = 3
 """The weight of a match that was not replaced; its number of nodes is not recorded."""
 _QUANTIZED = ("uantize", "QLinear", "QGemm", "QAttention", "MatMulNBits", "MatMulInteger", "ConvInteger")
+_BEFORE_QUANTIZING = "fuse the float model with --target standard, then quantize it (docs/quantization.md)"
+"""The advice for static quantization, whose QuantizeLinear and DequantizeLinear stand between the operators of a match."""
+_WRITTEN_OUT = frozenset({"Erf", "Softmax", "Tanh", "com.microsoft.QLinearSoftmax"})
+"""Operators of an attention or a GELU that was not fused before."""
 _FUSED = frozenset(
     [
         "Attention",
@@ -112,7 +116,9 @@ def _quantized(result: FuseResult) -> Iterator[Reason]:
     found = {op: n for op, n in result.operators_before.items() if any(word in op for word in _QUANTIZED)}
     if (total := sum(found.values())) > LITTLE * result.nodes_before:
         share = f"{total} of {count(result.nodes_before, 'node')} are"
-        yield Reason(f"{share} quantized operators, few of which have patterns: {_most(found)}.", "", total)
+        apart = "QuantizeLinear" in found and not _WRITTEN_OUT.isdisjoint(result.operators_before)
+        change = _BEFORE_QUANTIZING if apart else ""
+        yield Reason(f"{share} quantized operators, few of which have patterns: {_most(found)}.", change, total)
 
 
 def _fused_before(result: FuseResult) -> Iterator[Reason]:

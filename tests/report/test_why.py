@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.overridable import Overridable
 from onnx_subgraph.report import json
@@ -102,3 +104,18 @@ def test_quantized_operators_and_fused_ones_are_named() -> None:
         "50 of 100 nodes are quantized operators, few of which have patterns: 30 QLinearConv, 20 DequantizeLinear.",
         "The model holds 15 operators that are fused already: 10 LayerNormalization, 5 com.microsoft.Gelu.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("operators", "advised"),
+    [
+        ({"QuantizeLinear": 20, "DequantizeLinear": 40, "MatMul": 10, "Softmax": 2}, True),
+        ({"QuantizeLinear": 2, "QLinearMatMul": 40, "DequantizeLinear": 2, "Erf": 2}, True),
+        ({"QuantizeLinear": 20, "DequantizeLinear": 40, "Conv": 20}, False),
+        ({"DynamicQuantizeLinear": 20, "MatMulInteger": 40, "Softmax": 2}, False),
+        ({"com.microsoft.MatMulNBits": 40, "DequantizeLinear": 1, "Erf": 2}, False),
+    ],
+)
+def test_what_quantizers_take_apart_should_be_fused_before(operators: dict[str, int], advised: bool) -> None:
+    (told,) = why(replace(NOTHING, operators_before=operators)).told
+    assert told.change.startswith("fuse the float model with --target standard, then quantize it") == advised
