@@ -247,6 +247,9 @@ SPARSE = {"i": [[0, 1]], "j": [[0]], "n": [3], "l": [3, 3]}
 """The same for SparseAttention, with the rows and columns of its mask."""
 SHARED = {"rk": "pk", "rv": "pv"}
 """Result of SparseAttention → the operand in whose memory it must be."""
+KERNELS = {kernel.op_name for kernel in get_all_opkernel_def() if kernel.domain == "com.microsoft"}
+SCHEMAS = {schema.name: schema for schema in get_all_operator_schema() if schema.domain == "com.microsoft"}
+"""What the installed onnxruntime has. Other versions lack some of these operators."""
 UNREGISTERED = {"LayerNormalization", "SimplifiedLayerNormalization"}
 """Operators of the library that onnxruntime does not have in this domain."""
 
@@ -262,8 +265,14 @@ def text_of(case: str) -> str:
     )
 
 
+def operator_of(case: str) -> str:
+    return case.split(maxsplit=1)[0].strip(",")
+
+
 def run(case: str) -> dict[str, np.ndarray]:
     """The results of onnxruntime; most operands are ones."""
+    if operator_of(case) not in KERNELS:
+        pytest.skip("this onnxruntime has no kernel of it")
     model = onnx.parser.parse_model(text_of(case))
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     sparse = case.startswith("SparseAttention")
@@ -341,18 +350,17 @@ def rules() -> set[str]:
 
 
 def test_every_rule_with_a_kernel_is_tested() -> None:
-    kernels = {kernel.op_name for kernel in get_all_opkernel_def() if kernel.domain == "com.microsoft"}
     added = {"DynamicQuantizeMatMul", "FusedConv", "FusedGemm", "MatMulIntegerToFloat"}  # tests of their own
-    assert {case.split()[0].strip(",") for case in CALLS} == rules() & kernels - added
+    assert rules() & KERNELS - added <= set(map(operator_of, CALLS)) <= rules()
 
 
 TYPES = ("FLOAT", "FLOAT16", "INT8", "UINT8", "INT32", "INT64", "BOOL", "BFLOAT16", "DOUBLE")
 
 
-@pytest.mark.parametrize("operator", sorted(rules()))
+@pytest.mark.parametrize("operator", sorted(rules() & set(SCHEMAS)))
 def test_a_type_is_that_of_the_schema(operator: str) -> None:
     """Also without a kernel: each type variable of onnxruntime's schema gets a type of its own, and every operand is given."""
-    schema = next(schema for schema in get_all_operator_schema() if (schema.domain, schema.name) == ("com.microsoft", operator))
+    schema = SCHEMAS[operator]
     types = {
         written: ir.DataType[TYPES[index]] for index, written in enumerate(dict.fromkeys(each.typeStr for each in schema.inputs))
     }
