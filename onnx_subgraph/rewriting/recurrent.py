@@ -20,7 +20,7 @@ from onnx_subgraph.matching.origin import REPLACES, label
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.nested import graph_around, reads, within
-from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
+from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.model.surgery import constant, remove, replace, squeeze, unsqueeze
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Barred, Record
@@ -29,12 +29,11 @@ from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
-from onnx_subgraph.rewriting.step import Applied, Next, Number, Step, Symbol, Term
+from onnx_subgraph.rewriting.step import Next, Number, Step, Symbol, Term
+from onnx_subgraph.rewriting.trips import makes_all_steps
 
 NAME = "recurrent"
 """The id of such a rewrite, in place of a pattern's id."""
-_ENDLESS = 2**31 - 1
-"""A trip count of at least this means no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class _Loop:
         body = node.attributes["body"].as_graph()
         carried = len(body.inputs) - 2
         states = dict(zip(body.inputs[2:], zip(node.inputs[2:], body.outputs[1 : 1 + carried], strict=True), strict=True))
-        given: dict[ir.Value, Term] = {}
+        given: dict[ir.Value, Term] = {body.inputs[0]: Symbol("step", body.inputs[0]), body.inputs[1]: Number(np.array(True))}
         steps: list[ir.Value] = []
         for value, (first, then) in states.items():
             if first is None:
@@ -113,51 +112,21 @@ class _Loop:
                 given[value] = Symbol("state", value)
         step = Step(body, constants, opset, given)
         kept = {term: step.term(states[value][1]) for value, term in given.items() if _is_state(term)}
-        counts = len(steps) == 1 and isinstance(step.term(states[steps[0]][1]), Next)
+        counts = all(isinstance(step.term(states[value][1]), Next) for value in steps)
         formula = {term: then for term, then in kept.items() if isinstance(term, Symbol) and then is not None}
         cell = cell_of(formula) if counts and len(formula) == len(kept) else None
         if cell is None or step.sequence is None or cell.weight.dtype != np.float32:
             return None
         loop = cls(node, body, cell, step.sequence)
         listed = all(step.term(value) is formula[cell.states[0]] for value in body.outputs[1 + carried :])
-        return (
-            loop
-            if listed and loop._runs_to_the_end(step, constants) and loop._fits() and loop._count_is_unread(steps[0])
-            else None
-        )
+        runs_to_the_end = listed and makes_all_steps(node, step, constants, loop._length)
+        return loop if runs_to_the_end and loop._fits() and all(map(loop._count_is_unread, steps)) else None
 
     # Conditions besides the formula
 
-    def _runs_to_the_end(self, step: Step, constants: Constants) -> bool:
-        """Whether the Loop makes as many steps as the sequence has rows."""
-        bound, going_on = self.node.inputs[:2]
-        limit = None if bound is None else constants.scalar(bound)
-        if bound is not None and (limit is None or limit < _ENDLESS):
-            return False
-        on = step.term(self.body.outputs[0])
-        if not isinstance(on, Applied) or on.operator != "Less" or not isinstance(on.operands[0], Next):
-            return False
-        return self._is_length(on.operands[1]) and self._starts_if_not_empty(going_on, constants, step)
-
-    def _starts_if_not_empty(self, going_on: ir.Value | None, constants: Constants, step: Step) -> bool:
-        """Whether the Loop makes a first step exactly if the sequence is not empty."""
-        if going_on is None or constants.scalar(going_on) is True:
-            return self._length() not in (None, 0) and isinstance(self._length(), int)
-        less = going_on.producer()
-        if less is None or less.domain or less.op_type != "Less" or less.inputs[0] is None or less.inputs[1] is None:
-            return False
-        return constants.scalar(less.inputs[0]) == 0 and self._is_length(Symbol("length", _uncast(less.inputs[1])))
-
-    def _is_length(self, term: Term) -> bool:
-        length = self._length()
-        if length is None:
-            return False
-        if isinstance(term, Number):
-            return isinstance(length, int) and term.array.size == 1 and term.array.item() == length
-        data = term.value.meta.get(SHAPE_DATA) if isinstance(term, Symbol) and term.kind == "length" else None
-        return data is not None and len(data) == 1 and same_dim(data[0], length)
-
+    @property
     def _length(self) -> Dim | None:
+        """The length of the sequence; None where it is not known."""
         return None if self.sequence.shape is None else self.sequence.shape[0]
 
     def _fits(self) -> bool:
@@ -271,12 +240,3 @@ class _Loop:
 
 def _is_state(term: Term) -> bool:
     return isinstance(term, Symbol) and term.kind == "state"
-
-
-def _uncast(value: ir.Value) -> ir.Value:
-    """The value behind the Casts of a step count."""
-    producer = value.producer()
-    while producer is not None and producer.op_type == "Cast" and SHAPE_DATA not in value.meta and producer.inputs[0] is not None:
-        value = producer.inputs[0]
-        producer = value.producer()
-    return value

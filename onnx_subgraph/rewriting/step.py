@@ -66,7 +66,7 @@ class Linear(Term):
 
 @dataclass(frozen=True, eq=False)
 class Applied(Term):
-    """An elementwise operator ("Sigmoid", "Tanh", "Relu", "Mul", "Add", "Sub") of terms."""
+    """An elementwise operator ("Sigmoid", "Tanh", "Relu", "Mul", "Add", "Sub", "Less", "And") of terms."""
 
     operator: str
     operands: tuple[Term, ...]
@@ -209,7 +209,7 @@ _Rule = Callable[[Step, ir.Node, list[Term | None]], list[Term | None]]
 _RULES: Mapping[str, _Rule] = {
     "Identity": Step._same,
     "Cast": Step._counted,
-    **dict.fromkeys(("Sigmoid", "Tanh", "Relu", "Less"), Step._elementwise),
+    **dict.fromkeys(("Sigmoid", "Tanh", "Relu", "Less", "And"), Step._elementwise),
     **dict.fromkeys(("Split", "Slice"), Step._split),
     "Shape": Step._shape,
     "ConstantOfShape": Step._filled,

@@ -81,6 +81,8 @@ def model(
     carried: bool = True,
     steps: str = "5",
     last: bool = True,
+    trips: str = "",
+    going: str = "going = Less(start, length)",
 ) -> onnx.ModelProto:
     """A Loop over x (steps, N, 3) with these gates. It returns all hidden states, and the last states if `last`."""
     cell = "c" if "c_next" in step else ""
@@ -102,8 +104,9 @@ def model(
         width = Constant<value = int64[1] {{{HIDDEN}}}>()
         steps = Gather(shape, zero) length = {length} rows = Gather(shape, one) size = Concat<axis = 0>(rows, width)
         h_0 = ConstantOfShape(size) c_0 = ConstantOfShape(size) start = Constant<value = int64 {{0}}>()
-        going = Less(start, length)
-        count, {results} = Loop(, going, start, {begin}) <body = body (int64 number, bool was, int64 t, {body_inputs})
+        four = Constant<value = int64 {{4}}>() five = Constant<value = int64 {{5}}>() six = Constant<value = int64 {{6}}>()
+        {going}
+        count, {results} = Loop({trips}, going, start, {begin}) <body = body (int64 number, bool was, int64 t, {body_inputs})
             => (bool on, int64 next, {body_outputs}) {{
             row = Gather<axis = 0>(x, t) by = Constant<value = int64 {{1}}>() next = Add(t, by)
             {step} {same} {listed}_listed = Identity({listed}) {ended}
@@ -192,6 +195,62 @@ def test_a_loop_with_another_number_of_steps_stays() -> None:
     assert made(model(PACKED_LSTM, 4, ended="on = Less(t, length)"))[0] == []
     assert made(model(PACKED_LSTM, 4, length="ReduceMax<keepdims = 0>(shape)"))[0] == []
     assert made(model(PACKED_LSTM, 4, ended="by2 = Add(by, by) end = Less(next, length) on = Not(end)"))[0] == []
+
+
+BOTH = "within = Less(number, {}) more = Less(next, {}) on = And(within, more)"
+"""The condition of a Loop that Keras 3 exports, with limits of the numbers of this step and of the next one."""
+
+
+@pytest.mark.parametrize(
+    ("trips", "ended", "all_steps"),
+    [
+        ("five", BOTH.format("five", "five"), True),
+        ("six", BOTH.format("six", "length"), True),
+        ("", BOTH.format("four", "six"), True),
+        ("five", "on = Identity(was)", True),
+        ("length", "on = Less(number, length)", True),
+        ("four", BOTH.format("five", "five"), False),
+        ("six", BOTH.format("six", "six"), False),
+        ("five", BOTH.format("five", "four"), False),
+        ("six", BOTH.format("five", "six"), False),
+        ("", "on = Identity(was)", False),
+        ("five", "within = Less(number, five) on = Not(within)", False),
+    ],
+)
+def test_a_loop_ends_at_the_least_of_its_limits(trips: str, ended: str, all_steps: bool) -> None:
+    """Of its trip count, and of the limits in its condition, of which that of this step's number allows one step more."""
+    proto = model(GRU_AFTER, 3, trips=trips, ended=ended)
+    found, written = made(proto)
+    assert found == (["GRU"] if all_steps else [])
+    if all_steps:
+        x = np.random.default_rng(0).standard_normal((5, 2, INPUTS)).astype(np.float32)
+        for before, after in zip(run(proto, x), run(written, x), strict=True):
+            np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("trips", "going", "ended", "all_steps"),
+    [
+        ("", "going = Less(start, length)", BOTH.format("length", "length"), True),
+        ("length", "going = Less(start, length)", BOTH.format("length", "length"), True),
+        ("length", "going = Constant<value = bool {1}>()", "on = Identity(was)", True),
+        ("", "some = Less(start, length) going = And(some, some)", BOTH.format("length", "length"), True),
+        ("", "going = Constant<value = bool {1}>()", BOTH.format("length", "length"), False),
+        ("five", "going = Less(start, length)", BOTH.format("length", "length"), False),
+        ("five", "going = Less(start, length)", BOTH.format("five", "five"), False),
+        ("length", "going = Less(four, length)", "on = Identity(was)", False),
+    ],
+)
+def test_a_limit_may_be_the_length_of_any_sequence(trips: str, going: str, ended: str, all_steps: bool) -> None:
+    """A fixed limit may be below the length, and without a row the Loop must not start."""
+    proto = model(PACKED_LSTM, 4, steps="T", last=False, trips=trips, ended=ended, going=going)
+    found, written = made(proto)
+    assert found == (["LSTM"] if all_steps else [])
+    if all_steps:
+        for steps in (0, 1, 7):
+            x = np.random.default_rng(steps).standard_normal((steps, 2, INPUTS)).astype(np.float32)
+            (before,), (after,) = run(proto, x), run(written, x)
+            np.testing.assert_allclose(after.ravel(), before.ravel(), rtol=1e-5, atol=1e-6)
 
 
 def test_loops_that_onnxruntime_computes_wrongly_for_an_empty_sequence_stay() -> None:
