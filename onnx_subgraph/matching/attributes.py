@@ -15,16 +15,19 @@ import onnx_ir as ir
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.axis import numbered
+from onnx_subgraph.matching.equalities import MEAN, POOL
 from onnx_subgraph.matching.numbering import NOOP, axes_rank
 from onnx_subgraph.matching.recipe import Mismatch
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.static_values import equal, read_attribute, same, text, words
-from onnx_subgraph.matching.view import View, Virtual, close
+from onnx_subgraph.matching.view import View, Virtual, close, pooled_axes
 from onnx_subgraph.model.gaps import DECLARE
-from onnx_subgraph.operators import Schema, history, is_axis, is_ordered
+from onnx_subgraph.operators import Schema, history, is_axis, is_ordered, schema
 
 _OVER_LAST_AXIS = frozenset({("", "Softmax"), ("", "LogSoftmax")})
 """Operators whose meaning changed at opset 13."""
+_MEAN_OPSET = 13
+"""An opset in which the axes of ReduceMean are an attribute."""
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 
 
@@ -36,7 +39,7 @@ def match_static(
 ) -> tuple[State, Inputs] | Mismatch:
     """The state with all keywords bound and the inputs left for positional arguments, or the mismatch."""
     is_bare = not (term.keywords or term.rest or node.attributes) and identity not in _OVER_LAST_AXIS
-    if is_bare and len(inputs) <= len(term.arguments):  # the common case: there is nothing static
+    if is_bare and identity[1] == node.op_type and len(inputs) <= len(term.arguments):  # the common case: there is nothing static
         return state, inputs
     statics = _Statics.of(view, node, identity, inputs)
     if isinstance(statics, Mismatch):
@@ -56,6 +59,8 @@ def match_static(
             return outcome
         state = outcome
     rest = statics.unmentioned(names)
+    if term.rest is not None and identity[1] != node.op_type:
+        return Mismatch(identity[1], node.op_type)  # the attributes of a node are not those of the operator that it is matched as
     if term.rest is not None:
         state = state.bind(("rest", term.rest), rest)
     elif (odd := next(filter(None, map(statics.not_at_default, rest)), None)) is not None:
@@ -76,6 +81,9 @@ class _Statics(NamedTuple):
     @classmethod
     def of(cls, view: View, node: ir.Node, operator: tuple[str, str], inputs: Inputs) -> _Statics | Mismatch:
         """The static part of a node. A Softmax before opset 13 only matches if it is over the last axis."""
+        if operator[1] == MEAN and node.op_type == POOL:
+            axes = {"axes": ir.AttrInt64s("axes", pooled_axes(node))}
+            return cls(view, node, operator, inputs, schema(MEAN, "", _MEAN_OPSET), axes)
         if operator[1] != node.op_type:  # a Gemm matched as the MatMul inside it
             return cls(view, node, operator, inputs, None, {})
         given = dict(node.attributes.data)

@@ -105,6 +105,9 @@ SYNONYMS = (
 GEMM, MATMUL = "Gemm", "MatMul"
 PLAIN = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
 """The attributes of a Gemm that computes `a @ b + c`."""
+POOL, MEAN = "GlobalAveragePool", "ReduceMean"
+MATCHED_AS: Mapping[Identity, Identity] = {("", GEMM): ("", MATMUL), ("", POOL): ("", MEAN)}
+"""Operators whose nodes can be matched as another one: a Gemm without addend, and a mean over all axes from the third one on."""
 
 PRODUCT_OPERATORS = frozenset(("", operator) for operator in (*PRODUCTS, POWER))
 """The operators whose result can be a product."""
@@ -114,7 +117,7 @@ SUM_OPERATORS = frozenset(("", operator) for operator in (*SUMS, GEMM))
 
 def standing_for(operators: Collection[Identity]) -> frozenset[Identity]:
     """These operators, and those whose nodes can be matched as one of them."""
-    return frozenset(operators) | (frozenset({("", GEMM)}) if ("", MATMUL) in operators else frozenset())
+    return frozenset(operators).union(operator for operator, other in MATCHED_AS.items() if other in operators)
 
 
 def is_associative(operators: Iterable[Identity]) -> bool:
@@ -135,7 +138,7 @@ class Equality(NamedTuple):
     """Two equal graphs, as text in onnx's notation from inputs `a`, `b`, `c` to `z`, and how patterns write both.
 
     called: the call of the operator. formula: the equal formula in a pattern. where: the condition, in words. left, right: the
-    graphs; "" for a synonym, since patterns can write both sides.
+    graphs; "" for a synonym, since patterns can write both sides. sizes: of the inputs of the graphs.
     """
 
     called: str
@@ -144,6 +147,7 @@ class Equality(NamedTuple):
     right: str = ""
     where: str = ""
     constants: str = ""
+    sizes: tuple[int, ...] = (3, 3)
 
 
 def equalities() -> tuple[Equality, ...]:
@@ -155,10 +159,11 @@ def equalities() -> tuple[Equality, ...]:
     plain = f"no {', '.join(PLAIN)}"
     gemm = Equality("Gemm(a, b, c)", "a @ b + c", "z = Gemm(a, b, c)", "m = MatMul(a, b) z = Add(m, c)", plain)
     matmul = Equality("Gemm(a, b)", "a @ b", "z = Gemm(a, b)", "z = MatMul(a, b)", plain)
+    means = map(_mean, (3, 4))
     groupings = map(_grouping, ("Max", "Min"))
     synonyms = (Equality(formula, row.call, where=row.where) for row in SYNONYMS for formula in row.formulas)
     moved = Equality("0.5 + 0.5 * Exp(a)", "0.5 * (1 + Exp(a))", where="the factor is a power of two, and the sum has a number")
-    return (*steps, power, gemm, matmul, *groupings, *synonyms, moved)
+    return (*steps, power, gemm, matmul, *means, *groupings, *synonyms, moved)
 
 
 def _equality(step: Step, *, is_product: bool) -> Equality:
@@ -188,6 +193,14 @@ def _equality(step: Step, *, is_product: bool) -> Equality:
     right = " ".join([*lines, f"z = Identity({terms[0]})"])
     where = "floating-point values; a quotient of integers, alone" if step.floats else ""
     return Equality(called, formula, f"z = {called}", right, where, ", ".join(constants))
+
+
+def _mean(rank: int) -> Equality:
+    axes = list(range(2, rank))
+    formula, mean = f"{MEAN}(a, axes={axes})", f"z = {MEAN}(a, axes)"
+    constants = f"int64[{len(axes)}] axes = {{{', '.join(map(str, axes))}}}"
+    sizes = (3, *(1,) * (rank - 2), 3)
+    return Equality(f"{POOL}(a)", formula, f"z = {POOL}(a)", mean, f"`a` has the rank {rank}", constants, sizes)
 
 
 def _grouping(operator: str) -> Equality:

@@ -112,8 +112,7 @@ class Prefilter:
         return rank == len(recipe.right) and len(recipe.left) in layout.source_ranks(self.view, value, structure.word)
 
     def _applied(self, structure: Applied) -> Question[bool]:
-        question, arguments = self.question, structure.arguments
-        operators, standing = structure.operators, standing_for(structure.operators)
+        question, arguments, operators = self.question, structure.arguments, structure.operators
         telling = [(i, argument) for i, argument in enumerate(arguments[: structure.aligned]) if not is_free(argument)]
 
         def are_aligned(inputs: Sequence[ir.Value | None]) -> bool:
@@ -124,9 +123,9 @@ class Prefilter:
 
         def ask(value: ir.Value) -> bool:
             node = self.look.through(value).producer
-            identity = None if node is None else self.view.identity[node]
-            if node is None or identity not in operators:  # a Gemm without addend can be a MatMul
-                return node is not None and identity in standing and len(node.inputs) == 2
+            identity = None if node is None else self.view.meaning(node, operators)
+            if node is None or identity not in operators:
+                return False
             if identity[1] in COMMUTATIVE:
                 operands = self._operands(node) if identity[1] in ASSOCIATIVE else node.inputs
                 return all(any(v is not None and asked(v) for v in operands) for asked in map(question, arguments))

@@ -16,7 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.facts import Facts
-from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN, Identity
+from onnx_subgraph.matching.equalities import GEMM, MATCHED_AS, PLAIN, Identity
 from onnx_subgraph.matching.interior import Order
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, plain_operator
 from onnx_subgraph.matching.remembered import remembered
@@ -64,6 +64,12 @@ Operands = Sequence["ir.Value | None"]
 def is_plain_gemm(node: ir.Node) -> bool:
     """Whether a Gemm is a @ b + c: no transposition, no scale."""
     return all(attribute.value == PLAIN.get(name, 0) for name, attribute in node.attributes.items())
+
+
+def pooled_axes(node: ir.Node) -> tuple[int, ...]:
+    """The axes over which a GlobalAveragePool takes the mean; none where the rank is not known."""
+    value = node.inputs[0]
+    return () if value is None or value.shape is None else tuple(range(2, value.shape.rank()))
 
 
 class View:
@@ -147,11 +153,16 @@ class View:
         return Scalar(float(array.reshape(-1)[0]) if exact is None else exact, array.ndim, tolerance)
 
     def meaning(self, node: ir.Node, wanted: Collection[Identity]) -> Identity:
-        """The operator that a node is matched as: MatMul for a plain Gemm without addend, unless Gemm is wanted."""
+        """The operator that a node is matched as: MatMul for a plain Gemm without addend, ReduceMean for a GlobalAveragePool.
+
+        It is the node's own operator if that is wanted.
+        """
         identity = (node.domain, node.op_type)
-        if identity == ("", GEMM) and identity not in wanted and len(node.inputs) == 2 and is_plain_gemm(node):
-            return "", MATMUL
-        return identity
+        other = MATCHED_AS.get(identity)
+        if other is None or identity in wanted:
+            return identity
+        is_other = len(node.inputs) == 2 and is_plain_gemm(node) if node.op_type == GEMM else bool(pooled_axes(node))
+        return other if is_other else identity
 
     @cached_property
     def order(self) -> Order:

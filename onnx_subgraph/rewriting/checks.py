@@ -13,6 +13,8 @@ from onnx_subgraph.emitting.copying import copies, copying_nodes, is_of_shapes
 from onnx_subgraph.emitting.fragment import Fragment
 from onnx_subgraph.emitting.refused import Needless, Refused, Slower, Unloadable
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.term import operators_of
+from onnx_subgraph.matching.equalities import MATCHED_AS
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.dimension_names import shown
 from onnx_subgraph.model.gaps import DECLARE
@@ -72,9 +74,8 @@ def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     for was, would_be in zip(old.shape, new.shape, strict=True):
         unknown = not isinstance(was, int) and (was.value is None or _ANONYMOUS.search(was.value) is not None)
         if not unknown and (fragment.foreign(would_be) or not same_dim(was, would_be)):
-            reason = (
-                f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and {shown(new.shape)}"
-            )
+            shapes = f"{shown(old.shape)} and {shown(new.shape)}"
+            reason = f"the shape of the result {old.name} can't be shown to be the same: {shapes}"
             raise Refused(reason, change=DECLARE if dynamic else "", is_local=True)
 
 
@@ -83,8 +84,7 @@ def check_reads(match: Match, fragment: Fragment) -> None:
     inner = {o for n in match.nodes for o in n.outputs}
     for stand_in, value in fragment.read.items():
         if value in inner and stand_in.uses():
-            reason = f"the replacement reads the inner value {value.name}, which is removed with the match"
-            raise Refused(reason, is_local=True)
+            raise Refused(f"the replacement reads the inner value {value.name}, which is removed with the match", is_local=True)
 
 
 def check_opsets(pattern: Pattern, versions: Mapping[str, int]) -> None:
@@ -93,8 +93,7 @@ def check_opsets(pattern: Pattern, versions: Mapping[str, int]) -> None:
         has = versions.get(domain, least)
         if has < least:
             which = f"opset {least}" if not domain else f"version {least} of {domain}"
-            reason = f"its pack asks for {which}, and the model is of {has}"
-            raise Refused(reason, None if domain else least)
+            raise Refused(f"its pack asks for {which}, and the model is of {has}", None if domain else least)
 
 
 def check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
@@ -183,11 +182,13 @@ def check_overloads(fragment: Fragment, root: ir.Graph | ir.Function) -> None:
 def check_need(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
     """Refuse to write one operator of the standard as another one, unless a provider would inline it, or as itself."""
     node, *others = match.nodes
-    if match.pattern.raised is None or others or node.domain:
+    raised = match.pattern.raised is not None
+    is_other = ("", node.op_type) in MATCHED_AS and node.op_type not in operators_of(match.pattern.match)
+    if others or node.domain or not (raised or is_other):
         return
     if any(new.op_identifier() == node.op_identifier() for new in fragment.nodes):
         raise Needless(f"it is {node.op_type} already")
-    if not _is_inlined(match, fragment.opset_imports.get("", 1), loadability):
+    if raised and not _is_inlined(match, fragment.opset_imports.get("", 1), loadability):
         raise Needless(f"{' and '.join(provider.provider for provider in loadability)} runs {node.op_type} as it is")
 
 
@@ -234,9 +235,8 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
         return
     unproved = next((p for p, c in found.items() if (not saves if c is None else not c.is_faster)), None)
     if not passes and unproved is not None:
-        why = "it adds a copy" if saves else "it saves no node"
         measured = f", and no measurement shows it to be faster on {unproved}" if costs.refuses else ""
-        raise Refused(f"{why}{measured}", change=change)
+        raise Refused(f"it {'adds a copy' if saves else 'saves no node'}{measured}", change=change)
 
 
 def _check_slower(

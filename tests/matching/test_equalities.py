@@ -220,6 +220,35 @@ def test_a_gemm_with_other_attributes_is_not_affine(attribute: str) -> None:
     assert matches(AFFINE, model(f"s = Gemm<{attribute}>(a, b, c) y = Relu(s)", inputs=inputs, outputs="float[N, 8] y")) == 0
 
 
+@pytest.mark.parametrize("opset", [9, 13, 18])
+@pytest.mark.parametrize(
+    ("call", "shape", "count"),
+    [
+        ("ReduceMean(x, axes=[-1])", "N, 4, 8", 1),
+        ("ReduceMean(x, axes=[-2, -1])", "N, 4, 8, 8", 1),
+        ("ReduceMean(x, axes=_)", "N, 4, 8, 8, 8", 1),
+        ("GlobalAveragePool(x)", "N, 4, 8", 1),
+        ("ReduceMean(x, axes=[-1])", "N, 4, 8, 8", 0),
+        ("ReduceMean(x, axes=[1, 2])", "N, 4, 8", 0),
+        ("ReduceMean(x, axes=[-1], keepdims=0)", "N, 4, 8", 0),
+        ("ReduceMean(x)", "N, 4, 8", 0),
+        ("ReduceMean(x, **rest)", "N, 4, 8", 0),
+        ("ReduceMax(x, axes=[-1])", "N, 4, 8", 0),
+        ("ReduceMean(x, axes=_)", "", 0),
+    ],
+)
+def test_a_global_average_pool_is_a_mean_over_the_axes_from_the_third_one_on(
+    opset: int, call: str, shape: str, count: int
+) -> None:
+    """If its rank is known, and the pattern does not take the attributes of a ReduceMean."""
+    made = "y = ReduceSum(x, **rest)" if "rest" in call else "y = Exp(x)"
+    probe = pattern(f"y = Exp({call})", made, example='{x: "float32[2, 3, 4]"}')
+    inputs = f"float[{shape}] x" if shape else "float[A, B, C] w, int64[R] sizes"
+    text = "g = GlobalAveragePool(x) y = Exp(g)"
+    graph = model(text if shape else f"x = Reshape(w, sizes) {text}", opset=opset, inputs=inputs)
+    assert matches(probe, graph) == count
+
+
 @pytest.mark.parametrize(
     ("opset", "text", "count"),
     [

@@ -22,7 +22,7 @@ from onnx_subgraph.proving.instance import build
 from onnx_subgraph.proving.spelling import Spelling
 from tests.matching.graphs import matches, model, pattern
 
-ROWS = {row.called: row for row in equalities() if row.left}
+ROWS = {f"{row.called}={row.formula}": row for row in equalities() if row.left}
 SYNONYMS = {f"{row.formula}={row.called}": row for row in equalities() if not row.left}
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NUMBERS = {"b": -0.5, "c": 1.5}
@@ -36,10 +36,10 @@ def inputs(row: Equality) -> list[str]:
 
 def computed(row: Equality, side: str, values: dict[str, np.ndarray]) -> np.ndarray:
     """The result of one side for float64 values."""
-    declared = ", ".join(f"double[3, 3] {name}" for name in values)
+    declared = ", ".join(f"double{list(row.sizes)} {name}" for name in values)
     constants = row.constants.replace("float ", "double ")
     weights = f" <{constants}>" if constants else ""
-    text = f'<ir_version: 8, opset_import: ["" : 18]>\ng ({declared}) => (double[3, 3] z){weights} {{ {side} }}'
+    text = f'<ir_version: 8, opset_import: ["" : 18]>\ng ({declared}) => (double{list(row.sizes)} z){weights} {{ {side} }}'
     return np.asarray(ReferenceEvaluator(onnx.parser.parse_model(text)).run(None, values)[0])
 
 
@@ -48,16 +48,16 @@ def computed(row: Equality, side: str, values: dict[str, np.ndarray]) -> np.ndar
 def test_both_sides_compute_the_same(row: Equality, data: st.DataObject) -> None:
     """In float64, on random values for which all operators are defined."""
     elements = st.lists(st.floats(0.25, 4), min_size=9, max_size=9)
-    values = {name: np.array(data.draw(elements)).reshape(3, 3) for name in inputs(row)}
+    values = {name: np.array(data.draw(elements)).reshape(row.sizes) for name in inputs(row)}
     np.testing.assert_allclose(computed(row, row.left, values), computed(row, row.right, values), rtol=1e-12)
 
 
 @rows
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_both_sides_match_the_pattern(row: Equality, side: str) -> None:
-    example = ", ".join(f'{name}: "float32[3, 3]"' for name in inputs(row))
+    example = ", ".join(f'{name}: "float32{list(row.sizes)}"' for name in inputs(row))
     probe = pattern(f"y = Erf({row.formula})", f"y = Sum({', '.join(inputs(row))})", example=f"{{{example}}}")
-    declared = ", ".join(f"float[3, 3] {name}" for name in inputs(row))
+    declared = ", ".join(f"float{list(row.sizes)} {name}" for name in inputs(row))
     graph = model(f"{getattr(row, side)} y = Erf(z)", inputs=declared, constants=row.constants)
     assert matches(probe, graph) == 1
 
