@@ -29,6 +29,33 @@ def test_a_size_is_read_from_the_first_value_that_holds_it() -> None:
     assert np.array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
 
 
+NARROW = """e = Exp(x) s = Shape(x) n = Gather(s, axis) a = Expand(half, n)
+  t = Shape(e) c = Cast<to = 6>(t) m = Slice(c, axis, two, nought) k = Concat<axis = 0>(m, six) r = Cast<to = 7>(k)
+  d = Expand(half, r) u = Add(a, d) y = Identity(u)"""
+NARROW_NUMBERS = "float half = {0.5}, int64[1] axis = {1}, int64[1] two = {2}, int64[1] nought = {0}, int32[1] six = {1}"
+
+
+def test_a_size_in_int32_is_a_cast_of_the_one_in_int64() -> None:
+    """As in TensorFlow's shapes. Nothing else then reads the shape of an inner value, which a pattern could need."""
+    model = parsed(NARROW, "float[N, S, 6] x", "float[S, S] y", NARROW_NUMBERS)
+    found, written = simplified(model)
+    assert found.passed and operators(written)["Shape"] == 1 and operators(written)["Slice"] == 0
+    assert len(written.graph.node) < len(model.graph.node) and "Exp" not in operators(written)
+    x = np.ones((2, 5, 6), np.float32)
+    assert np.array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+    again, same = simplified(written)
+    assert not again and same == written
+
+
+def test_a_size_in_int64_is_no_cast_of_the_one_in_int32() -> None:
+    """Elements over the range of int32 would be lost."""
+    body = """c = Cast<to = 6>(s) m = Slice(c, axis, two, nought) k = Concat<axis = 0>(m, six) r = Cast<to = 7>(k)
+      d = Expand(half, r) e = Exp(x) t = Shape(e) n = Slice(t, axis, two, nought) a = Expand(half, n) u = Add(a, d)"""
+    model = parsed(f"s = Shape(x) {body} y = Identity(u)", "float[N, S, 6] x", "float[S, S] y", NARROW_NUMBERS)
+    _, written = simplified(model)
+    assert operators(written)["Slice"] == 2 and operators(written)["Shape"] == 1
+
+
 @pytest.mark.parametrize(
     ("body", "inputs"),
     [
