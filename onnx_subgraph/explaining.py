@@ -38,8 +38,9 @@ def explain(model: StrPath, library: Library, options: Options, progress: Progre
 
     def made_at(pattern: str, places: Iterable[str]) -> str:
         """The operator that onnxruntime makes at one of these places, if it is one that the pattern would make."""
-        wanted = {op for block in library.get(pattern).replace.values() for op in operators_of(block)}
-        return next((own[place] for place in places if own.get(place) in wanted), "")
+        here = [own[place] for place in places if place in own]
+        wanted = {op for block in library.get(pattern).replace.values() for op in operators_of(block)} if here else set()
+        return next((op for op in here if op in wanted), "")
 
     def skip(skip: Skip) -> Skip:
         return replace(skip, change=_by_itself(skip.change, made_at(skip.pattern, skip.results)))

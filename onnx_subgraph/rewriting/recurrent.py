@@ -9,7 +9,7 @@ verified and undone separately.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,6 +19,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching.origin import REPLACES, label
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim
+from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.model.nested import graph_around, reads, within
 from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.model.surgery import constant, remove, replace, squeeze, unsqueeze
@@ -28,7 +29,7 @@ from onnx_subgraph.rewriting.cells import NEVER_EMPTY, Cell, cell_of
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.step import Next, Number, Step, Symbol, Term
 from onnx_subgraph.rewriting.trips import makes_all_steps
 
@@ -59,10 +60,12 @@ def make_recurrent(
     loadability: Sequence[Loadability] = (),
     barred: Barred = lambda place: (),
     record: Record | None = None,
+    tell: Callable[[Skip], None] = lambda skip: None,
 ) -> tuple[Recurrent, ...]:
     """Replace the Loops that are recurrent operators, if all providers load those. Returns the replaced Loops.
 
-    Changes `model`, whose shapes must be inferred. barred: what may not be replaced. record: is called with each cutting.
+    Changes `model`, whose shapes must be inferred. barred: what may not be replaced. record: is called with each cutting. tell:
+    is called for each Loop that stays although its step is that of an operator.
     """
     constants = Constants(model)
     opset = model.opset_imports.get("", 0)
@@ -73,6 +76,9 @@ def make_recurrent(
     gone: set[ir.Graph] = set()
     for node in loops:
         loop = None if node.graph in gone else _Loop.read(node, constants, opset)
+        if isinstance(loop, Skip):
+            tell(loop)
+            continue
         if outline is None or loop is None or any(loop.is_refused_by(provider, opset) for provider in loadability):
             continue
         wrong = barred(loop.place(outline))
@@ -92,8 +98,8 @@ class _Loop:
     sequence: ir.Value
 
     @classmethod
-    def read(cls, node: ir.Node, constants: Constants, opset: int) -> _Loop | None:
-        """Recognise a Loop; None if it is not a recurrent operator."""
+    def read(cls, node: ir.Node, constants: Constants, opset: int) -> _Loop | Skip | None:
+        """Recognise a Loop; None if its step is not that of a recurrent operator, and why it stays if only that is."""
         body = node.attributes["body"].as_graph()
         carried = len(body.inputs) - 2
         states = dict(zip(body.inputs[2:], zip(node.inputs[2:], body.outputs[1 : 1 + carried], strict=True), strict=True))
@@ -119,8 +125,15 @@ class _Loop:
             return None
         loop = cls(node, body, cell, step.sequence)
         listed = all(step.term(value) is formula[cell.states[0]] for value in body.outputs[1 + carried :])
-        runs_to_the_end = listed and makes_all_steps(node, step, constants, loop._length)
-        return loop if runs_to_the_end and loop._fits() and all(map(loop._count_is_unread, steps)) else None
+        if not listed or not all(map(loop._count_is_unread, steps)):
+            return loop._kept("it gives other results than the operator")
+        if not makes_all_steps(node, step, constants, loop._length):
+            return loop._kept("its steps may be more or fewer than the rows of its sequence", is_unknown=loop._is_dynamic)
+        if loop._is_dynamic and (cell.operator in NEVER_EMPTY or loop._last_states_are_read()):
+            return loop._kept(f"onnxruntime's {cell.operator} is wrong for a sequence without rows", is_unknown=True)
+        return (
+            loop if loop._fits() else loop._kept("its sequence and states may not be of the operator's shapes", is_unknown=True)
+        )
 
     # Conditions besides the formula
 
@@ -129,12 +142,18 @@ class _Loop:
         """The length of the sequence; None where it is not known."""
         return None if self.sequence.shape is None else self.sequence.shape[0]
 
+    @property
+    def _is_dynamic(self) -> bool:
+        return not isinstance(self._length, int)
+
+    def _kept(self, why: str, *, is_unknown: bool = False) -> Skip:
+        """Why the Loop stays. is_unknown: whether a fixed shape may change that."""
+        return Skip(NAME, label(self.node), why, change=DECLARE if is_unknown else "")
+
     def _fits(self) -> bool:
         """Whether the sequence is (steps, batch, inputs), and the initial states are (batch, hidden)."""
         shape = self.sequence.shape
         if shape is None or len(shape) != 3 or shape[2] != self.cell.weight.shape[2]:
-            return False
-        if not isinstance(shape[0], int) and (self.cell.operator in NEVER_EMPTY or self._last_states_are_read()):
             return False
         expected = (shape[1], self.cell.recurrence.shape[2])
         return all(

@@ -128,9 +128,9 @@ class Rewriter:
         model = copied(base)
         cuttings: list[Cutting] = []
         run = _Run(self, model, barred, cuttings.append if self.recording else None)
-        recurrent = run.recurrent()
-        own = [p for p in self.patterns if not is_built_in(p.file)]
         skips: list[Skip] = []
+        recurrent = run.recurrent(skips.append)
+        own = [p for p in self.patterns if not is_built_in(p.file)]
         found = Found()
         flushed: tuple[Flushed, ...] = ()
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
@@ -185,8 +185,8 @@ class _Run:
         """Whether rewriting stops, because one of these replacements needs a later opset."""
         return self.settings.raising and any(skip.opset is not None for skip in skips)
 
-    def recurrent(self) -> tuple[Recurrent, ...]:
-        """The Loops that became recurrent operators."""
+    def recurrent(self, tell: Callable[[Skip], None]) -> tuple[Recurrent, ...]:
+        """The Loops that became recurrent operators. tell: is called for those that stay, as in `make_recurrent`."""
         if not self.settings.recurring:
             return ()
         with self.settings.stage("rewrite"):
@@ -194,7 +194,7 @@ class _Run:
                 return ()
             from onnx_subgraph.rewriting.recurrent import make_recurrent
 
-            recurrent = make_recurrent(self.model, self.settings.loadability, self.barred, self.record)
+            recurrent = make_recurrent(self.model, self.settings.loadability, self.barred, self.record, tell)
             if recurrent:
                 infer_shapes(self.model)
         return recurrent

@@ -17,6 +17,8 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.explaining import explain
+from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.rewriting import recurrent
 from onnx_subgraph.rewriting.cells import Cell, cell_of
@@ -259,6 +261,29 @@ def test_loops_that_onnxruntime_computes_wrongly_for_an_empty_sequence_stay() ->
         assert made(model(step, 3, steps="T", last=False))[0] == []
     for step, gates, _ in CASES.values():
         assert made(model(step, gates, steps="T"))[0] == []
+
+
+@pytest.mark.parametrize(
+    ("proto", "why", "may_be_fixed"),
+    [
+        (model(GRU_AFTER, 3, steps="T", last=False), "onnxruntime's GRU is wrong for a sequence without rows", True),
+        (model(RNN, 1, steps="T"), "onnxruntime's RNN is wrong for a sequence without rows", True),
+        (model(RNN, 1, ended="on = Less(t, length)"), "its steps may be more or fewer than the rows of its sequence", False),
+        (model(PACKED_LSTM, 4, listed="c_next"), "it gives other results than the operator", False),
+    ],
+    ids=["GRU", "last state", "steps", "results"],
+)
+def test_the_report_says_why_a_loop_of_a_cell_stays(proto: onnx.ModelProto, why: str, may_be_fixed: bool, tmp_path: Path) -> None:
+    onnx.save(proto, tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options())
+    told = [skip for skip in result.skipped if skip.pattern == "recurrent"]
+    assert [skip.reason for skip in told] == [why] and told[0].change == (DECLARE if may_be_fixed else "")
+    assert set(told) <= set(explain(tmp_path / "m.onnx", load_patterns(), Options()).skipped)
+
+
+def test_a_loop_of_another_formula_is_not_told(tmp_path: Path) -> None:
+    onnx.save(model(PACKED_LSTM.replace("f = Sigmoid(zf)", "f = Tanh(zf)"), 4), tmp_path / "m.onnx")
+    assert not fuse(tmp_path / "m.onnx", None, load_patterns(), Options()).skipped
 
 
 @pytest.mark.parametrize(("step", "gates", "assumed"), [(PACKED_LSTM, 4, ["nonempty"]), (RNN, 1, [])], ids=["LSTM", "RNN"])
