@@ -97,7 +97,7 @@ def verdict(verdict: Verdict) -> Object:
         "reason": verdict.reason,
         "runs": [_run(run) for run in verdict.runs],
         "placements": [_placement(placement) for placement in verdict.placements],
-        "outputs": [{"output": s.output, "blind": s.blind, "power": _number(s.power)} for s in verdict.showings],
+        "outputs": [asdict(showing) | {"power": _number(showing.power)} for showing in verdict.showings],
         "random": list(verdict.random),
         "coverage": None if verdict.coverage is None else asdict(verdict.coverage),
         "also": list(verdict.also),

@@ -37,6 +37,8 @@ STRENGTH = {
     "body": "at least one fused operator ran by its definition, inlined",
 }
 """The meaning of each strength of a verdict."""
+FEW = 0.01
+"""The largest fraction of the elements of an output that may differ unseen without being told."""
 LONGEST_NAME = 60
 """Characters of a dimension's name to show."""
 
@@ -174,6 +176,8 @@ def evidence(verdict: Verdict) -> list[str]:
     powers = [showing.power for showing in verdict.showings if showing.power is not None]
     if powers:
         lines.append(f"power: the outputs show an error of {max(powers):.1g} of their spread and more")
+    few = [showing for showing in verdict.showings if showing.unseen is not None and showing.unseen > FEW]
+    lines += [f"power: up to {showing.unseen:.0%} of the elements of {showing.output} may differ unseen" for showing in few]
     return lines + _remarks(verdict)
 
 

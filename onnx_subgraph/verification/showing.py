@@ -20,6 +20,8 @@ WIDE = 0.1
 """The largest ratio of an output's bound to its spread; above it, the output shows nothing."""
 ROUNDINGS = 2
 """As many roundings of its own type may be the bound of an output."""
+OF_NONE = 3.0
+"""If none of n elements differs, up to 3 / n of all may (the rule of three, for a confidence of 95 %)."""
 UNDEFINED = "it is NaN or infinite everywhere"
 """Why an output of no number shows nothing."""
 
@@ -56,7 +58,7 @@ def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given
     if not given and power is not None and power > _widest(arrays[0]):
         far = f" by {power:.0%} of its spread" if np.isfinite(power) else ", and it has no spread"
         return Showing(name, f"its own rounding moves it{far}" if floats else "its values flip by rounding")
-    return Showing(name, "", power if floats else None)
+    return Showing(name, "", power) if floats else Showing(name, unseen=min(1.0, OF_NONE / sum(array.size for array in arrays)))
 
 
 def is_too_wide(array: Array, allowed: Bound) -> bool:

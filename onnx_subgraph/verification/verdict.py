@@ -72,12 +72,14 @@ class Showing:
     """Whether an output of the reference can show a difference.
 
     blind: why it can't; "" where it can. power: the smallest error common to all elements that would exceed the bound, relative
-    to the output's spread; None where the output is not of floats, or is blind.
+    to the output's spread; None where the output is not of floats, or is blind. unseen: of an output that is not of floats, the
+    fraction of its elements that may differ unseen, with a probability of one in twenty; None otherwise.
     """
 
     output: str
     blind: str = ""
     power: float | None = None
+    unseen: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import pytest
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.files.models import load
 from onnx_subgraph.report.blame import sentence
+from onnx_subgraph.report.wording import evidence
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.observed import reached
 from onnx_subgraph.verification.reference import Reference
@@ -146,6 +147,18 @@ def test_an_output_that_can_not_show_errors_is_no_evidence(tmp_path: Path, name:
     verdict = verify(silu(tmp_path / "m.onnx", rest), silu(tmp_path / "o.onnx", rest, ROUNDED_SILU))
     assert verdict.verdict == "not-run" and verdict.blind
     assert why in verdict.reason and "--inputs" in verdict.reason
+
+
+@pytest.mark.parametrize(("rows", "unseen"), [(1, 0.6), (300, 0.002)])
+def test_few_labels_are_little_evidence(tmp_path: Path, rows: int, unseen: float) -> None:
+    """Five sets of feeds are one label each: a candidate with another label for one input in five is often seen to be equal."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{rows}, 8] x) => (int64[{rows}] y, float[{rows}, 8] z) {{
+        y = ArgMax <axis = 1, keepdims = 0> (x)  z = Neg (x) }}"""
+    verdict = verify(path := write(tmp_path / "m.onnx", text), path)
+    labels, floats = verdict.showings
+    assert verdict.verdict == "equivalent"
+    assert (labels.power, labels.unseen, floats.unseen) == (None, unseen, None)
+    assert any("may differ unseen" in line for line in evidence(verdict)) is (unseen > 0.01)
 
 
 def test_a_chaotic_output_with_the_same_bits_is_evidence(tmp_path: Path) -> None:
