@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.term import Static
+from onnx_subgraph.language.term import Static, operators_of
+from onnx_subgraph.matching.equalities import MATCHED_AS
 from onnx_subgraph.matching.failure import Kind
 from onnx_subgraph.matching.state import Visited
 
@@ -56,6 +57,13 @@ class Match:
     doubles: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
     part: bool = False
     visited: Visited = ()
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether it is a single node that is matched as another operator: a GlobalAveragePool as the ReduceMean that it is."""
+        node, *others = self.nodes
+        is_other = (node.domain, node.op_type) in MATCHED_AS and node.op_type not in operators_of(self.pattern.match)
+        return is_other and not others
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ def is_border(node: ir.Node, constants: Constants) -> bool:
 def covered(model: ir.Model, library: Library, constants: Constants) -> set[ir.Node]:
     """The nodes of the matches of all patterns, whether they would be replaced or not, but of those `BESIDE`."""
     patterns = [p for p in library.patterns if p.group not in BESIDE and p.grow is None]
-    return {node for match in find(model, patterns, constants=constants, parts=False).matches for node in match.nodes}
+    matches = find(model, patterns, constants=constants, parts=False).matches
+    return {node for match in matches if not match.is_renamed for node in match.nodes}
 
 
 def views(model: ir.Model, library: Library) -> list[tuple[View, Callable[[ir.Node], bool]]]:

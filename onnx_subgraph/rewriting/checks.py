@@ -13,8 +13,6 @@ from onnx_subgraph.emitting.copying import copies, copying_nodes, is_of_shapes
 from onnx_subgraph.emitting.fragment import Fragment
 from onnx_subgraph.emitting.refused import Needless, Refused, Slower, Unloadable
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.term import operators_of
-from onnx_subgraph.matching.equalities import MATCHED_AS
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.dimension_names import shown
 from onnx_subgraph.model.gaps import DECLARE
@@ -183,8 +181,7 @@ def check_need(match: Match, fragment: Fragment, loadability: Sequence[Loadabili
     """Refuse to write one operator of the standard as another one, unless a provider would inline it, or as itself."""
     node, *others = match.nodes
     raised = match.pattern.raised is not None
-    is_other = ("", node.op_type) in MATCHED_AS and node.op_type not in operators_of(match.pattern.match)
-    if others or node.domain or not (raised or is_other):
+    if others or node.domain or not (raised or match.is_renamed):
         return
     if any(new.op_identifier() == node.op_identifier() for new in fragment.nodes):
         raise Needless(f"it is {node.op_type} already")
