@@ -31,6 +31,8 @@ _SLICE = 0.1
 """Seconds between checks for signals during a wait: not every system wakes it when one comes."""
 _STACK = 64 << 20
 """Stack size of the work's thread in bytes; some systems give as much only to the main thread."""
+_STEPS = 100
+"""Steps of a loop during which an exception arrives; the first one suffices."""
 _ENDS: ContextVar[float] = ContextVar("ends", default=math.inf)
 """The time limit, in terms of `time.monotonic`."""
 _abandoned: list[threading.Event] = []
@@ -113,7 +115,7 @@ class _Work(threading.Thread, Generic[T]):
         self.error: BaseException | None = None
         self.done = threading.Event()
         self._ending = threading.RLock()
-        self._sent = False  # whether an exception was sent; cancelling none makes Python 3.11 hang under a profiler
+        self._sent = False  # whether an exception was sent
 
     def begin(self) -> None:
         """Starts it, with a stack as large as that of a main thread."""
@@ -138,7 +140,7 @@ class _Work(threading.Thread, Generic[T]):
             # no exception may prevent this notification
             with contextlib.suppress(BaseException), self._ending:
                 if self._sent:
-                    _raise_in(self, None)  # it may not have arrived yet
+                    _let_arrive()
                 self.done.set()
 
     def wait(self, ends: float) -> None:
@@ -169,7 +171,15 @@ class _Work(threading.Thread, Generic[T]):
         raise self.error or TimeIsUp
 
 
-def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
-    """Raises an exception in another thread, at its next step in Python; None cancels one that has not arrived yet."""
-    sent = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), sent)
+def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
+    """Raises an exception in another thread, at its next step in Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error))
+
+
+def _let_arrive() -> None:
+    """Raises an exception that was sent to this thread and has not arrived.
+
+    To cancel it instead, if it has arrived, leaves a mark in Python 3.11 of which each function that is traced waits for the end.
+    """
+    for _ in range(_STEPS):  # it arrives at the end of a step
+        pass

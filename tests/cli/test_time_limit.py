@@ -334,3 +334,24 @@ def test_the_time_limit_of_proofs_keeps_those_that_were_made(run: Run, monkeypat
         in result.err
     )
     assert "--time-limit" in result.err
+
+
+def test_a_program_can_be_traced_after_its_work_was_interrupted() -> None:
+    """In Python 3.11 an exception that is taken back when it has arrived already makes every traced function wait for ever."""
+    program = """
+import sys, time
+from onnx_subgraph.deadline import within
+from onnx_subgraph.errors import TimeLimitError
+
+def sleep(tell):
+    while True:
+        time.sleep(0.001)
+
+try:
+    within(0.1, sleep, print)
+except TimeLimitError as error:
+    sys.settrace(lambda *_: None)
+    print((lambda: error)())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("the time limit of 0.1 seconds is over"), done.stderr

@@ -19,7 +19,8 @@ def output(seed: int, shape: tuple[int, ...] = (4, 33), dtype: type = np.float32
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def noise_of(reference: np.ndarray, relative: float, seed: int = 1, draws: int = 3) -> Noise:
+def noise_of(reference: np.ndarray, relative: float, seed: int = 1000, draws: int = 3) -> Noise:
+    """Noise that is independent of an output of another seed."""
     rng, noise = np.random.default_rng(seed), Noise()
     for _ in range(draws):
         moved = reference.astype(np.float64) * (1 + relative * rng.standard_normal(reference.shape))
