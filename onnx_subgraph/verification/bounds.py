@@ -38,7 +38,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 ELEMENT = 8.0
-"""The allowed difference of an element, in units of its largest noise plus the typical noise of its output."""
+"""The allowed difference of an element, in units of its largest noise plus the root mean square of the loudest draw."""
 AGGREGATE = 3.0
 """The allowed root mean square of the differences, in units of that of the loudest draw of noise."""
 FLOOR = 4.0
