@@ -72,7 +72,10 @@ class Applied(Term):
     operands: tuple[Term, ...]
 
 
-_COUNTING = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64, ir.DataType.INT32)
+COUNTING = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64, ir.DataType.INT32)
+"""The types that hold each number of steps, of which there are fewer than 2²⁴."""
+_RANK = 2
+"""The rank of a state: (batch, hidden). A constant of a higher rank makes the result one of that rank."""
 _ENDLESS = 2**31 - 1
 """Exporters write this number, or a larger one, for the end of an axis."""
 
@@ -97,7 +100,7 @@ class Step:
             return None
         if value not in self._terms:
             array = self._constants.array(value)
-            outer = Symbol("length", value) if value.dtype in _COUNTING else None  # may be the length of the sequence
+            outer = Symbol("length", value) if value.dtype in COUNTING else None  # may be the length of the sequence
             self._terms[value] = outer if array is None else Number(array)
         return self._terms[value]
 
@@ -147,7 +150,7 @@ class Step:
     def _counted(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
         """A step number is the same in every numeric type, so a Cast keeps its term."""
         counts = isinstance(operands[0], Next) or (isinstance(operands[0], Symbol) and operands[0].kind in ("step", "length"))
-        return operands[:1] if counts and node.attributes["to"].as_int() in _COUNTING else [None]
+        return operands[:1] if counts and node.attributes["to"].as_int() in COUNTING else [None]
 
     def _shape(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
         return [ShapeOf(operands[0])] if operands[0] is not None and not node.attributes else [None]
@@ -171,7 +174,7 @@ class Step:
         a, b = operands
         for one, other in ((a, b), (b, a)):
             if isinstance(other, Number) and one is not None:
-                return [one if (other.filled or other.array.size == 1) and (other.array == 1).all() else None]
+                return [one if (other.filled or _is_number(other)) and (other.array == 1).all() else None]
         return [None if a is None or b is None else Applied("Mul", (a, b))]
 
     def _plus(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
@@ -188,7 +191,7 @@ class Step:
 
     def _minus(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
         a, b = operands
-        return [Applied("Sub", (a, b)) if isinstance(a, Number) and a.array.size == 1 and b is not None else None]
+        return [Applied("Sub", (a, b)) if isinstance(a, Number) and _is_number(a) and b is not None else None]
 
     def _split(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
         """The columns of a sum of products. Splitting the column indices tells which columns each result has."""
@@ -230,9 +233,14 @@ def _takes_all_rows(node: ir.Node, operands: list[Term | None]) -> bool:
     return all(end >= _ENDLESS for end, axis in zip(ends, axes, strict=True) if axis in (0, -2))
 
 
+def _is_number(one: Number) -> bool:
+    """Whether it is a single number that does not raise the rank of a state."""
+    return one.array.size == 1 and one.array.ndim <= _RANK
+
+
 def _biased(one: Linear, other: Number) -> Linear | None:
     width = next(iter(one.weights.values())).shape[1]
-    if other.filled or other.array.size != width or other.array.shape[-1] != width:
+    if other.filled or other.array.size != width or other.array.shape[-1] != width or other.array.ndim > _RANK:
         return None
     bias = other.array.reshape(-1)
     return Linear(one.weights, bias if one.bias is None else one.bias + bias)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
-from onnx_subgraph.rewriting.step import Applied, Next, Number, Step, Symbol, Term
+from onnx_subgraph.rewriting.step import COUNTING, Applied, Next, Number, Step, Symbol, Term
 
 _ENDLESS = 2**31 - 1
 """A limit of at least this means no limit."""
@@ -75,14 +75,16 @@ def _excess(limit: _Limit, length: Dim) -> float | None:
         return number + more - length if isinstance(length, int) and number.is_integer() else None
     if not isinstance(term, Symbol) or term.kind != "length":
         return None
-    data = _uncast(term.value).meta.get(SHAPE_DATA)
+    counted = _uncast(term.value)
+    data = None if counted is None else counted.meta.get(SHAPE_DATA)
     return more if data is not None and len(data) == 1 and same_dim(data[0], length) else None
 
 
-def _uncast(value: ir.Value) -> ir.Value:
-    """The value behind the Casts of a step count."""
-    producer = value.producer()
-    while producer is not None and producer.op_type == "Cast" and SHAPE_DATA not in value.meta and producer.inputs[0] is not None:
-        value = producer.inputs[0]
+def _uncast(value: ir.Value | None) -> ir.Value | None:
+    """The value behind the Casts of a step count; None if a Cast on the way may change it, such as one to int8."""
+    while value is not None and value.dtype in COUNTING:
         producer = value.producer()
-    return value
+        if producer is None or producer.domain or producer.op_type != "Cast":
+            return value
+        value = producer.inputs[0]
+    return None

@@ -191,6 +191,29 @@ def test_a_loop_with_another_formula_stays(before: str, after: str) -> None:
     assert made(model(PACKED_LSTM.replace(before, after), 4))[0] == []
 
 
+@pytest.mark.parametrize("ones", ["1, 1, 1", "1, 1"])
+def test_a_constant_that_raises_the_rank_of_a_state_is_no_factor_of_one(ones: str) -> None:
+    shape = ", ".join("1" for _ in ones.split(","))
+    scaled = f"one = Constant<value = float[{shape}] {{1}}>() kept = Mul(h, one) hs = MatMul(kept, wh)"
+    proto = model(PACKED_LSTM.replace("hs = MatMul(h, wh)", scaled), 4)
+    assert made(proto)[0] == (["LSTM"] if ones == "1, 1" else [])
+
+
+@pytest.mark.parametrize(("kind", "holds_it"), [(6, True), (7, True), (2, False), (3, False), (9, False), (10, False)])
+def test_a_length_in_a_type_that_does_not_hold_it_is_no_limit(kind: int, holds_it: bool) -> None:
+    """As int8, 130 rows are -126 steps."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[T, 2, 3] x) => (float[U, 2, 2] states)
+    <float[3, 2] w = {{1, 2, 3, 4, 5, 6}}, float[2, 2] r = {{0.1, 0.2, 0.3, 0.4}}, float[2, 2] h0 = {{0, 0, 0, 0}},
+    bool go = {{1}}, int64[1] first = {{0}}> {{
+      s = Shape(x) size = Gather(s, first) rows = Squeeze(size)
+      narrow = Cast<to = {kind}>(rows) trips = Cast<to = 7>(narrow)
+      last, states = Loop(trips, go, h0) <
+        body = b (int64 t, bool was, float[2, 2] h) => (bool on, float[2, 2] n, float[2, 2] k) {{
+          row = Gather(x, t) a = MatMul(row, w) c = MatMul(h, r) z = Add(a, c)
+          n = Tanh(z) k = Identity(n) on = Identity(was) }}> }}"""
+    assert made(onnx.parser.parse_model(text))[0] == (["RNN"] if holds_it else [])
+
+
 def test_a_loop_with_another_number_of_steps_stays() -> None:
     assert made(model(PACKED_LSTM, 4))[0] == ["LSTM"]
     assert made(model(PACKED_LSTM, 4, ended="on = LessOrEqual(next, length)"))[0] == []
