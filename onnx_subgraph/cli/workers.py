@@ -142,7 +142,6 @@ class _Crew(Generic[T, R]):
             self._busy[worker.link] = (number, worker)
             worker.take(self._tasks[number])
         ready = connection.wait(list(self._busy))
-        check()
         for link in [link for link in self._busy if link in ready]:
             number, worker = self._busy[link]
             message = worker.answer()

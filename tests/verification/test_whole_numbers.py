@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
+from onnxruntime import InferenceSession
 
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.verification.noise import nodes_of
+from onnx_subgraph.verification.noise import add_noise, nodes_of
 from onnx_subgraph.verification.verify import verify
 from onnx_subgraph.verification.whole_numbers import whole_numbers
 from tests.verification.models import write
@@ -47,6 +48,23 @@ def test_what_is_whole_by_its_computation(nodes: str, whole: bool) -> None:
 
 EXACT = """<ir_version: 8, opset_import: ["" : OPSET]> g (TYPE[4, 64] x) => (RESULT[4, 64] y) {
     most = ReduceMax <axes = [1]> (x)  r = Round (x)  NODES }"""
+
+
+def test_noise_moves_what_was_rounded_and_nothing_else(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 64] x, float[4, 1] most) => (float[4, 64] d, bool[4, 64] y) {
+        d = Div (x, most)  y = Less (d, x) }"""
+    path = write(tmp_path / "m.onnx", text)
+    model = ir.load(path)
+    infer_shapes(model)
+    add_noise(model, 1, lambda model: {value for node in model.graph for value in node.outputs})
+    ir.save(model, noisy := tmp_path / "noisy.onnx")
+    x = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    feeds = {"x": x, "most": x.max(axis=1, keepdims=True)}
+    plain, moved = (InferenceSession(m, providers=["CPUExecutionProvider"]).run(["d"], feeds)[0] for m in (path, noisy))
+    exact = plain.astype(np.float64) * feeds["most"] == x
+    assert exact[x == feeds["most"]].all()
+    assert (plain == moved)[exact].all()
+    assert (plain != moved)[~exact].mean() > 0.3
 
 
 @pytest.mark.parametrize(("kind", "opset"), [("float", 11), ("float", 17), ("float16", 17)])
