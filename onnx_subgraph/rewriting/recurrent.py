@@ -99,7 +99,7 @@ class _Loop:
 
     @classmethod
     def read(cls, node: ir.Node, constants: Constants, opset: int) -> _Loop | Skip | None:
-        """Recognise a Loop; None if its step is not that of a recurrent operator, and why it stays if only that is."""
+        """The Loop as a recurrent operator. If only its step is that of one: why it stays. None for any other Loop."""
         body = node.attributes["body"].as_graph()
         carried = len(body.inputs) - 2
         states = dict(zip(body.inputs[2:], zip(node.inputs[2:], body.outputs[1 : 1 + carried], strict=True), strict=True))

@@ -1,7 +1,7 @@
 """Floats that are whole numbers by the way they are computed: counts, votes, labels, and numbers that were rounded to integers.
 
 Their sums and products are exact in every form of a graph, as long as they are below 2²⁴, where float32 begins to round whole
-numbers. So no fusion may change them.
+numbers. So no fusion may change them. Larger ones are rounded like other numbers (`rounded`).
 """
 
 from __future__ import annotations
