@@ -1,9 +1,9 @@
 """Settings of the whole suite.
 
 Property tests have no deadline, because a slow machine does not break a law. Terminals are wide enough for the path of a
-temporary folder. Garbage is collected after each module, and where the tool itself asks for it. Workers and the processes that
-tests start share compiled modules, even where the shell disables them: to compile takes each a second for the package, and four
-for the tests, whose assertions pytest rewrites.
+temporary folder. Garbage is collected after each test that leaves much, while it is in the processor's cache, and where the tool
+itself asks for it. Workers and the processes that tests start share compiled modules, even where the shell disables them: to
+compile takes each a second for the package, and four for the tests, whose assertions pytest rewrites.
 
 `--thorough` (`make test-thorough`) draws more examples and runs the slow tests: proofs of patterns with every pair of
 alternatives, and tests marked `thorough`. Without it, each law is still tested, on fewer models.
@@ -20,6 +20,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+GARBAGE = 10_000
+"""New objects that make a collection worth while. What is collected late, all at once, takes three times as long."""
 
 for name, examples in (("quick", 30), ("thorough", 200)):
     settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,8 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Keep what the tests of a module leave in caches out of later garbage collections, which traverse it."""
-    if nextitem is None or nextitem.path != item.path:
+    """Collect the garbage of a test, and keep what it leaves in caches out of later collections, which would traverse it."""
+    if nextitem is None or gc.get_count()[0] > GARBAGE:
         gc.collect()
         gc.freeze()
 
