@@ -25,6 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, graph_of, operands, within
+from onnx_subgraph.model.shapes import copied
 from onnx_subgraph.verification.rounded import OPSET, deciding, where_rounded
 from onnx_subgraph.verification.whole_numbers import whole_numbers
 
@@ -111,7 +112,7 @@ def add_noise(model: ir.Model, seed: int, among: Select = dependent, units: floa
 
 def noisy(model: ir.Model, seed: int, among: Select = dependent, units: float = 1.0) -> ir.Model | str:
     """A copy of the model with noise, or the reason why there is none; then noise is measured in another way."""
-    copy = model.clone()
+    copy = copied(model)
     try:
         return copy if add_noise(copy, seed, among, units) else "no result of the model is of floats"
     except Exception as error:  # onnx_ir can't change this model

@@ -195,6 +195,33 @@ def test_a_result_is_as_exact_as_the_roundings_before_it_wherever_they_are(tmp_p
     assert verify(copied, rounded).verdict == "different"
 
 
+def test_noise_is_measured_though_a_branch_declares_a_shape_that_its_result_does_not_have(tmp_path: Path) -> None:
+    """As an exporter writes a scatter: one branch for tensors without axes, whose sizes the other one declares, too.
+
+    onnxruntime does not look at the declaration, because the other branch has none. Nor may the model with noise have it.
+    """
+    text = (
+        MODEL
+        + """> { shape = Shape (x) rank = Size (shape) zero = Constant <value_int = 0> () flat = Equal (rank, zero)
+      z = If (flat) <then_branch = a () => (float[m] b) { row = Constant <value_ints = [-1]> () b = Reshape (x, row) },
+                     else_branch = c () => (float[n, 8] d) { d = Identity (x) }>
+      w = If (flat) <then_branch = e () => (float[] f) { f = Squeeze (z) },
+                     else_branch = g () => (float[m] h) { h = Identity (z) }>
+      INNER
+      last = Constant <value_ints = [1]> () t = ReduceSum <keepdims = 1> (v, last) y = Add (x, t) }"""
+    )
+    paths = []
+    for inner in (SUM, COPIED):
+        model = onnx.parser.parse_model(text.replace("INNER", inner.format(r="r", x="w", y="v")))
+        model.graph.node[5].attribute[0].g.output[0].type.tensor_type.ClearField("shape")
+        onnx.save(model, tmp_path / f"{len(paths)}.onnx")
+        paths.append(tmp_path / f"{len(paths)}.onnx")
+    rounded, copied = paths
+    verdict = verify(rounded, copied)
+    assert (verdict.verdict, verdict.reason) == ("equivalent", "")
+    assert verify(copied, rounded).verdict == "different"
+
+
 def test_a_position_that_a_loop_counts_is_exact(tmp_path: Path) -> None:
     """Half of the round's number, truncated: beside a float that is handed on, and rounded."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y, int64 p)
