@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # few models have a Loop
 MOST_ROUNDS = 16
 """The most rounds. In practice one fusion enables the next two or three times."""
 
+_ONCE_MORE = "fuse the result once more, unless the pattern matches its own replacement"
 _LESS_TO_TRY = "let the pattern say more of the items of its sums and products, or write it as two patterns"
 
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -265,6 +266,9 @@ class _Run:
             # Keep these skips, because the next round may not find the match again: a smaller match may replace one that needs a
             # later opset.
             waiting += filter(_waits, skips)
+        else:  # the last round still made these
+            reason = f"after {MOST_ROUNDS} rounds of matching and rewriting it could be replaced again"
+            waiting += [Skip(rewrite.pattern, rewrite.node, reason, change=_ONCE_MORE) for rewrite in made]
         if before:
             found = found.after(before)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]

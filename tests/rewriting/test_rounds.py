@@ -139,3 +139,30 @@ def test_what_is_moved_from_constants_is_computed_in_advance_and_not_fused(tmp_p
     result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", LIBRARY, Options())
     assert result.verdict.verdict == "equivalent" and not result.rewrites and not result.undone
     assert [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node if node.op_type != "Constant"] == ["Add"]
+
+
+ABSOLUTE = """id: absolute
+summary: The absolute value of an absolute value
+match: |
+  y = Abs(Abs(x))
+replace:
+  standard: |
+    y = Abs(x)
+example:
+  x: float32[2, 8]
+"""
+
+
+def test_rounds_that_do_not_come_to_an_end_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round halves the chain; after two of them something is left."""
+    monkeypatch.setattr("onnx_subgraph.rewriting.rounds.MOST_ROUNDS", 2)
+    (tmp_path / "absolute.yaml").write_text(ABSOLUTE)
+    model = tmp_path / "model.onnx"
+    chain = " ".join(f"v{number + 1} = Abs(v{number})" for number in range(16))
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[2, 8] v0) => (float[2, 8] v16) {{ {chain} }}'
+    onnx.save(onnx.parser.parse_model(text), model)
+    result = fuse(model, None, load_patterns([tmp_path]), Options(only=("absolute",), dry_run=True))
+    assert result.verdict.verdict == "equivalent" and result.nodes_after > 1
+    told = {(skip.pattern, skip.reason) for skip in result.skipped}
+    assert told == {("absolute", "after 2 rounds of matching and rewriting it could be replaced again")}
+    assert all("matches its own replacement" in skip.change for skip in result.skipped)
