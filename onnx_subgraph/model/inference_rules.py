@@ -203,6 +203,14 @@ def _after_loop(context: ShapeInferenceContext, node: ir.Node) -> None:
             result.shape = shape if alike else None
 
 
+def _after_if(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """No shape where that of one branch is not known. The library takes that of the other one."""
+    branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    for results in zip(node.outputs, *(branch.outputs for branch in branches), strict=False):
+        if any(result.shape is None for result in results):
+            results[0].shape = None
+
+
 def _after_array_feature_extractor(context: ShapeInferenceContext, node: ir.Node) -> None:
     """A column for each index, however many axes the indices have; of a vector, a row of them."""
     source, indices, result = node.inputs[0], node.inputs[1], node.outputs[0]
@@ -221,6 +229,7 @@ AFTER: dict[str, Rule] = {
     "Where": shape_arithmetic.after_where,
     "ConstantOfShape": shape_arithmetic.after_constant_of_shape,
     "Expand": _after_expand,
+    "If": _after_if,
     "Loop": _after_loop,
     "MatMul": _after_matmul,
     "ReduceProd": shape_arithmetic.after_reduce_prod,

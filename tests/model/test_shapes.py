@@ -610,3 +610,12 @@ def test_a_constant_of_a_function_has_the_tensor_of_each_call() -> None:
     model = ir.from_proto(onnx.parser.parse_model(text))
     infer_shapes(model)
     assert [list(value.shape) for value in model.graph.outputs if value.shape is not None] == [[2, 8], [4, 4]]
+
+
+def test_the_rank_of_an_if_is_not_that_of_one_branch() -> None:
+    """A squeeze of all axes may leave any rank. The other branch declares one."""
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]> g (float[m, n] x, bool c, int64[k] sizes) => (y) {
+      z = Reshape (x, sizes)
+      y = If (c) <then_branch = a () => (b) { b = Squeeze (z) }, else_branch = d () => (float[l] e) { e = Reshape (x, sizes) }> }""")
+    infer_shapes(model)
+    assert model.graph.outputs[0].shape is None
