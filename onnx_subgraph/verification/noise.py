@@ -9,7 +9,7 @@ multiplied by 1 - u * eps, with a new u from [0, 1] for each element and run. Th
 onnxruntime's Sigmoid adds one half to an odd function, so its absolute error is half an ulp of one even for tiny results; it is
 moved by as much. The error of its STFT is relative to the largest bin, not to each bin: four units in the last place for frames
 of a power of two; otherwise half a unit for each element of a frame, because it computes all angles in float32 (measured for 320
-to 1,920 elements).
+to 1,920 elements). The error of a sum of thousands of terms is relative to all of them (`sums`).
 
 Only results that depend on a float input, a table lookup or a sum of products are moved. Positions, masks and bucket numbers that
 a model computes from shapes and integers are rounded the same in every form of the graph. Moving them would push exact values
@@ -27,6 +27,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.nested import bodies, graph_of, operands, within
 from onnx_subgraph.model.shapes import copied
 from onnx_subgraph.verification.rounded import OPSET, deciding, where_rounded
+from onnx_subgraph.verification.sums import summed
 from onnx_subgraph.verification.whole_numbers import whole_numbers
 
 _EPSILON = {
@@ -107,6 +108,8 @@ def add_noise(model: ir.Model, seed: int, among: Select = dependent, units: floa
             for value in node.outputs:
                 if value in chosen and value.dtype in _EPSILON and (tells or value not in whole):
                     moved += _move(graph, opsets, value, seed + moved, units, tells and value in exact)
+        for node in [node for node in graph if any(value in chosen and value not in whole for value in node.outputs)]:
+            moved += _move_terms(graph, opsets, node, seed + moved)
     return moved
 
 
@@ -204,6 +207,24 @@ def _move(
         graph.insert_after(producer, nodes)
     if is_output:
         _rename_output(graph, value, moved)
+    return 1
+
+
+def _move_terms(graph: ir.Graph, opsets: Mapping[str, int], node: ir.Node, seed: int) -> int:
+    """Move an operand of a sum of many terms up and down, for this node only. Returns 1, or 0 where it is no such sum."""
+    (index, units), dtype = summed(node), node.outputs[0].dtype
+    value = node.inputs[index] if units else None
+    if value is None or dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE) or value.dtype is not dtype:
+        return 0
+    step = units * _EPSILON[dtype]
+    half = ir.node("Constant", [], {"value": ir.tensor(np.asarray(step / 2, dtype.numpy()))})
+    nodes = [*_factor(value, dtype, step, seed, opsets.get("", 1)), half]
+    nodes.append(ir.node("Add", [nodes[-2].outputs[0], half.outputs[0]]))
+    nodes.append(ir.node("Mul", [value, nodes[-1].outputs[0]]))
+    for number, one in enumerate(nodes):
+        one.name = one.outputs[0].name = f"{node.outputs[0].name}__terms_{number}"
+    graph.insert_before(node, nodes)
+    node.replace_input_with(index, nodes[-1].outputs[0])
     return 1
 
 
