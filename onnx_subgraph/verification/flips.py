@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from time import perf_counter
 from typing import Any
 
 import onnx_ir as ir
@@ -18,7 +19,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.verification.bounds import FLOOR, Array
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.cases import COST, Drawing
+from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.judge import beyond, flatten
 from onnx_subgraph.verification.noise import dependent, nodes_of, rounds
 from onnx_subgraph.verification.rounded import is_choice
@@ -31,7 +32,9 @@ ROUNDS = 6
 RUNS = 8
 """The most runs of a round. Of two equal scores, each exchanges the rows with a probability of one half."""
 SECONDS = 5.0
-"""The time limit of a round, estimated from the first run of the original. There is at least one run."""
+"""The time limit of a round with noise everywhere. There is at least one run of each case."""
+LIMIT = 30.0
+"""The time limit in seconds of all rounds: some twenty runs of a detector that takes a second. A run that has begun ends."""
 MOST = 0.5
 """The largest fraction of elements that differ by a choice …"""
 FEW = 8
@@ -44,17 +47,18 @@ FAR = 8.0
 class Flips:
     """The runs with noise of the original on one provider that look for choices.
 
-    tell: called with what is done. rounds: how many rounds there were.
+    tell: called with what is done. rounds: how many rounds there were. seconds: how long they took together.
     """
 
     drawing: Drawing
     tell: Callable[[str], None]
     rounds: int = 0
+    seconds: float = 0.0
 
     def look(self, outcomes: Iterable[Outcome]) -> bool:
-        """One more round for the cases of these outcomes. False if none may show a choice, or there were enough rounds."""
+        """One more round for the cases of these outcomes. False if none may show a choice, or there were enough."""
         cases = list({id(one.case): one.case for one in outcomes if _may_flip(one)}.values())
-        if self.rounds == ROUNDS or not cases or not self._chooses:
+        if self.rounds == ROUNDS or self.seconds >= LIMIT or not cases or not self._chooses:
             return False
         self.tell(f"choices on {self.drawing.provider}: does a rounding change them?")
         near = self.rounds % 2 == 0
@@ -63,12 +67,17 @@ class Flips:
         session = self.drawing.open_noisy(seed=1009 * self.rounds, **noise)
         if isinstance(session, Failure):
             return True
-        runs = RUNS if near else max(1, int(SECONDS / max(1e-3, COST * cases[0].seconds)))
-        for case in cases:
-            for _ in range(min(RUNS, runs)):
+        begin = perf_counter()
+        left = LIMIT - self.seconds
+        for _ in range(RUNS):
+            for case in cases:
                 given = run(session, case.fed_to(session))
                 if not isinstance(given, Failure):
                     _note(case, flatten(given))
+            took = perf_counter() - begin
+            if took >= (left if near else min(SECONDS, left)):
+                break
+        self.seconds += took
         return True
 
     @cached_property

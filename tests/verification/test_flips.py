@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -10,9 +12,11 @@ import pytest
 
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.report.wording import exceptions
+from onnx_subgraph.verification import flips
 from onnx_subgraph.verification.bounds import Bound, bound
 from onnx_subgraph.verification.flips import before_choices
 from onnx_subgraph.verification.judge import compare_flipped
+from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.verify import verify
 from tests.verification.models import write
 
@@ -62,6 +66,31 @@ def test_only_what_a_rounding_exchanges_may_be_exchanged(
     found = verify(original, ranking(tmp_path / "other.onnx", scores, values))
     assert found.verdict == verdict
     assert verdict == "different" or any("6 elements of y jumped" in line for line in exceptions(found))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "runs"), [(0.0, [8, 8, 8, 8, 8, 8]), (0.5, [8, 2, 8, 2, 8, 2]), (1.0, [8, 1, 8, 1, 2]), (4.0, [8]), (100.0, [1])]
+)
+def test_a_slow_model_is_run_less_often(seconds: float, runs: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes so many seconds, and six times as many with noise everywhere. Half of the rounds had no limit."""
+    clock, opened, counted = 0.0, list[Session](), list[int]()
+
+    def slowly(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
+        nonlocal clock
+        if not any(session is one for one in opened):
+            opened.append(session)
+            counted.append(0)
+        counted[-1] += 1
+        clock += seconds * (1 if len(counted) % 2 else 6)
+        return run(session, feeds)
+
+    monkeypatch.setattr(flips, "run", slowly)
+    monkeypatch.setattr(flips, "perf_counter", lambda: clock, raising=False)
+    original = ranking(tmp_path / "original.onnx", SCORES, VALUES)
+    other = ranking(tmp_path / "other.onnx", exchanged(SCORES, 20, 21), VALUES)
+    np.savez(tmp_path / "feeds.npz", x=np.ones(4, np.float32))
+    assert verify(original, other, inputs=tmp_path / "feeds.npz").verdict == "different"
+    assert counted == runs
 
 
 def test_a_model_that_chooses_nothing_is_not_run_again() -> None:
