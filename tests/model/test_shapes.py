@@ -616,6 +616,7 @@ def test_the_rank_of_an_if_is_not_that_of_one_branch() -> None:
     """A squeeze of all axes may leave any rank. The other branch declares one."""
     model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["" : 17]> g (float[m, n] x, bool c, int64[k] sizes) => (y) {
       z = Reshape (x, sizes)
-      y = If (c) <then_branch = a () => (b) { b = Squeeze (z) }, else_branch = d () => (float[l] e) { e = Reshape (x, sizes) }> }""")
+      y = If (c) <then_branch = a () => (b) { b = Squeeze (z) },
+                  else_branch = d () => (float[l] e) { e = Reshape (x, sizes) }> }""")
     infer_shapes(model)
     assert model.graph.outputs[0].shape is None
