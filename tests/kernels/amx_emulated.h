@@ -8,22 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef uint32_t Words __attribute__((vector_size(64))); /* a row of a tile */
+typedef float Floats __attribute__((vector_size(64)));
+
 static _Thread_local struct {
-    uint32_t words[8][16][16];
+    Words words[8][16];
     int on;
 } emulated;
 
-static float emulated_float(uint32_t bits) {
-    float value;
-    if ((bits & 0x7f800000) == 0) bits &= 0x80000000;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+static Floats emulated_floats(Words bits) {
+    const Words zeros = (Words)((bits & 0x7f800000) == 0);
+    return (Floats)(bits & ~(zeros & 0x7fffffff));
 }
 
-static float emulated_normalized(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return emulated_float(bits);
+static Floats emulated_normalized(Floats values) {
+    return emulated_floats((Words)values);
 }
 
 /* A use of tiles that are not configured, or memory that is not aligned, ends the program. */
@@ -33,27 +32,26 @@ static void emulated_check(const void *memory) {
 
 static void emulated_load(int tile, const void *from, int64_t step) {
     emulated_check(from);
-    for (int i = 0; i < 16; i++) memcpy(emulated.words[tile][i], (const char *)from + i * step, 64);
+    for (int i = 0; i < 16; i++) memcpy(&emulated.words[tile][i], (const char *)from + i * step, 64);
 }
 
 static void emulated_store(int tile, void *to, int64_t step) {
     emulated_check(to);
-    for (int i = 0; i < 16; i++) memcpy((char *)to + i * step, emulated.words[tile][i], 64);
+    for (int i = 0; i < 16; i++) memcpy((char *)to + i * step, &emulated.words[tile][i], 64);
 }
 
 static void emulated_product(int sums, int rows, int weights) {
     emulated_check(NULL);
-    for (int m = 0; m < 16; m++)
-        for (int n = 0; n < 16; n++) {
-            float even = 0.0f, odd = 0.0f;
-            for (int k = 0; k < 16; k++) {
-                const uint32_t a = emulated.words[rows][m][k], b = emulated.words[weights][k][n];
-                even = emulated_normalized(even + emulated_float(a << 16) * emulated_float(b << 16));
-                odd = emulated_normalized(odd + emulated_float(a & 0xffff0000) * emulated_float(b & 0xffff0000));
-            }
-            const float sum = emulated_normalized(emulated_float(emulated.words[sums][m][n]) + emulated_normalized(even + odd));
-            memcpy(&emulated.words[sums][m][n], &sum, sizeof sum);
+    for (int m = 0; m < 16; m++) {
+        Floats even = {0.0f}, odd = {0.0f};
+        for (int k = 0; k < 16; k++) {
+            const Words a = (Words){0} + emulated.words[rows][m][k], b = emulated.words[weights][k];
+            even = emulated_normalized(even + emulated_floats(a << 16) * emulated_floats(b << 16));
+            odd = emulated_normalized(odd + emulated_floats(a & 0xffff0000) * emulated_floats(b & 0xffff0000));
         }
+        const Floats sums_before = emulated_floats(emulated.words[sums][m]);
+        emulated.words[sums][m] = (Words)emulated_normalized(sums_before + emulated_normalized(even + odd));
+    }
 }
 
 /* A thread begins with tiles that hold what nobody may read. */

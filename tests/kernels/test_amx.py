@@ -39,7 +39,7 @@ def emulated() -> Path:
     """A library with C functions in place of AMX's instructions."""
     if "avx512_bf16" not in kernels.describe().here:
         pytest.skip("this processor has no AVX512_BF16, which is around the operations of AMX")
-    compiler, flags = next(compilers()), (*EMULATED, "-DNO_INLINING", "-O2")
+    compiler, flags = next(compilers()), (*EMULATED, "-DNO_INLINING", "-Og")
     return kept(compiler, flags, lambda target: compile_library(compiler, target, flags))
 
 
@@ -103,17 +103,8 @@ def test_it_compiles_for_processors_with_amx(library: Path, tmp_path: Path) -> N
         pytest.skip("AMX is of x86-64")
     for name, compiler in {compiler.name.partition(" ")[2]: compiler for compiler in compilers()}.items():
         made = tmp_path / "amx.o"
-        command = [
-            *compiler.command,
-            *compiler.flags,
-            *COMMON,
-            *flags,
-            "-O1",
-            "-DNO_INLINING",
-            "-DISA=amx",
-            "-c",
-            str(source_folder() / "kernels.c"),
-        ]
+        forms = [*COMMON, *flags, "-O0", "-DNO_INLINING", "-DISA=amx"]
+        command = [*compiler.command, *compiler.flags, *forms, "-c", str(source_folder() / "kernels.c")]
         done = subprocess.run([*command, "-o", str(made)], capture_output=True, text=True)
         assert done.returncode == 0, f"{name}: {done.stderr[:4000]}"
         made.unlink()

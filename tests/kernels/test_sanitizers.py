@@ -16,7 +16,7 @@ from tests.kernels.conftest import kept
 from tests.kernels.test_amx import EMULATED
 
 SANITIZED = (
-    "-O1",
+    "-Og",
     "-g1",
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
