@@ -1,4 +1,7 @@
-"""Models for sessions, and a cache that all tests of this folder share, so that each model is prepared once."""
+"""Models for sessions, and a cache that all tests of this folder share, so that each model is prepared once.
+
+Commands of sessions run in forks of one process, to save the time of imports.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import onnx
 import pytest
 
 from onnx_subgraph import SessionSettings
+from onnx_subgraph.session import commands
+from tests.session.forked import SUBPROCESS
 
 GELU = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -26,6 +31,11 @@ PLAIN = """
 <ir_version: 8, opset_import: ["" : 17]>
 plain (float[batch, 8] x) => (float[batch, 8] y) { y = Abs (x) }
 """
+
+
+@pytest.fixture(autouse=True)
+def _forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "subprocess", SUBPROCESS)
 
 
 @pytest.fixture(scope="session")
