@@ -58,6 +58,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.freeze()
 
 
+@pytest.fixture
+def forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of sessions run in forks of one process, to save the time of imports."""
+    from onnx_subgraph.session import commands
+    from tests.session.forked import SUBPROCESS
+
+    monkeypatch.setattr(commands, "subprocess", SUBPROCESS)
+
+
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Whether slow tests are asked for."""

@@ -337,6 +337,7 @@ def test_numerics_need_the_native_target(tmp_path: Path, run: Run) -> None:
     assert "add --target native, or leave --numerics out" in ran.err and not (tmp_path / "layer.fused.onnx").exists()
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_a_session_takes_numerics(library: Path, tmp_path: Path) -> None:
     model = tmp_path / "wide.onnx"
     onnx.save(onnx.parser.parse_model(WIDE), model)
@@ -352,6 +353,7 @@ def test_a_session_takes_numerics(library: Path, tmp_path: Path) -> None:
     assert 1e-4 < np.abs(found["bf16"] - found["float32"]).max() < 0.1
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_a_session_loads_the_library_by_itself(library: Path, tmp_path: Path) -> None:
     model = tmp_path / "layer.onnx"
     onnx.save(onnx.parser.parse_model(LAYER), model)

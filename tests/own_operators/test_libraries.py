@@ -134,6 +134,7 @@ def test_libraries_are_registered_only_within_their_block(library: Path) -> None
     assert custom_ops.libraries() == ()
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_a_session_uses_the_libraries_of_its_settings(holding: Path, library: Path, tmp_path: Path) -> None:
     settings = SessionSettings(libraries=library, cache=tmp_path / "cache", strict=True)
     for again in (False, True):
@@ -142,6 +143,7 @@ def test_a_session_uses_the_libraries_of_its_settings(holding: Path, library: Pa
         np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(holding, library), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("forked_commands")
 def test_a_changed_library_of_the_same_name_is_prepared_again(holding: Path, library: Path, wrong: Path, tmp_path: Path) -> None:
     named = tmp_path / "mine.so"
     settings = SessionSettings(libraries=named, cache=tmp_path / "cache", strict=True)

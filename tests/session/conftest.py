@@ -1,7 +1,4 @@
-"""Models for sessions, and a cache that all tests of this folder share, so that each model is prepared once.
-
-Commands of sessions run in forks of one process, to save the time of imports.
-"""
+"""Models for sessions, and a cache that all tests of this folder share, so that each model is prepared once."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ import onnx
 import pytest
 
 from onnx_subgraph import SessionSettings
-from onnx_subgraph.session import commands
-from tests.session.forked import SUBPROCESS
 
 GELU = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -34,8 +29,8 @@ plain (float[batch, 8] x) => (float[batch, 8] y) { y = Abs (x) }
 
 
 @pytest.fixture(autouse=True)
-def _forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "subprocess", SUBPROCESS)
+def _forked(forked_commands: None) -> None:
+    """All tests of this folder run commands in forks."""
 
 
 @pytest.fixture(scope="session")
