@@ -163,8 +163,19 @@ def tried(runs: Sequence[Run]) -> str:
         shown = "; ".join(sizes[:4]) + (f"; … {len(sizes)} in all" if len(sizes) > 4 else "")
         parts.append(f"at {shown}")
     if seeds:
-        parts.append(f"with {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
+        parts.append(f"with {'seed' if len(seeds) == 1 else 'seeds'} {_runs_of(seeds)}")
     return " ".join(parts)
+
+
+def _runs_of(numbers: Sequence[int]) -> str:
+    """Sorted integers in words: `0, 1, 2, 3, 32, 128 to 159`. Runs of more than four are short."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 4 else ", ".join(map(str, run)) for run in runs)
 
 
 def evidence(verdict: Verdict) -> list[str]:

@@ -27,6 +27,7 @@ from onnx_subgraph.verification.case import COARSE, Case, measure
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.judge import flatten
+from onnx_subgraph.verification.labels import of_labels
 from onnx_subgraph.verification.larger import at_usual_sizes, larger
 from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import noisy
@@ -45,6 +46,8 @@ SECONDS = 5.0
 
 If it is too short, first draws, then cases are dropped.
 """
+LABEL_SECONDS = 0.5
+"""The time limit for further cases of a model with few labels, estimated like `SECONDS`."""
 MORE = 16
 """The most further runs with added noise per case, for a candidate that exceeds the bounds so far. They have `SECONDS`, too."""
 SLOW = SECONDS / (4 * (4 + COST))
@@ -195,6 +198,8 @@ class Drawing:
                 outputs = run(session, feeds)
                 if not isinstance(outputs, Failure):
                     cases.append(Case(dict(sizes), at, feeds, outputs))
+        quick = int(LABEL_SECONDS / max(1e-3, seconds * (4 + self.draws * COST)))
+        cases += of_labels(self.model, session, cases, floats, quick)
         if self.wide and self.rtol is None and self.atol is None and affordable >= 2:
             cases += larger(self.model, session, first, fixed_by(inputs, shapes), free=affordable >= 4)
             cases += at_usual_sizes(self.model, first, shapes, found)

@@ -180,8 +180,9 @@ def _compare_exactly(reference: Array, candidate: Array, allowed: float) -> Find
     if fraction <= allowed:
         return Finding(fraction, allowed, (), "", reference.size)
     index = tuple(int(i) for i in np.argwhere(unequal)[0])
+    found, wanted = (np.asarray(array[index]).item() for array in (candidate, reference))
     problem = (
-        f"is {candidate[index]!r} at {list(index)}, where the reference is {reference[index]!r}; "
+        f"is {found!r} at {list(index)}, where the reference is {wanted!r}; "
         f"{int(unequal.sum())} of {reference.size} elements differ, {int(allowed * reference.size)} may"
     )
     return Finding(fraction, allowed, index, problem, reference.size)

@@ -149,9 +149,9 @@ def test_an_output_that_can_not_show_errors_is_no_evidence(tmp_path: Path, name:
     assert why in verdict.reason and "--inputs" in verdict.reason
 
 
-@pytest.mark.parametrize(("rows", "unseen"), [(1, 0.6), (300, 0.002)])
+@pytest.mark.parametrize(("rows", "unseen"), [(1, 3 / 37), (300, 3 / 1500)])
 def test_few_labels_are_little_evidence(tmp_path: Path, rows: int, unseen: float) -> None:
-    """Five sets of feeds are one label each: a candidate with another label for one input in five is often seen to be equal."""
+    """Each set of feeds is one label. So more sets are drawn, and the verdict says how much they show."""
     text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{rows}, 8] x) => (int64[{rows}] y, float[{rows}, 8] z) {{
         y = ArgMax <axis = 1, keepdims = 0> (x)  z = Neg (x) }}"""
     verdict = verify(path := write(tmp_path / "m.onnx", text), path)
@@ -159,6 +159,17 @@ def test_few_labels_are_little_evidence(tmp_path: Path, rows: int, unseen: float
     assert verdict.verdict == "equivalent"
     assert (labels.power, labels.unseen, floats.unseen) == (None, unseen, None)
     assert any("may differ unseen" in line for line in evidence(verdict)) is (unseen > 0.01)
+
+
+def test_another_label_for_one_input_in_five_is_found(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1, 8] x) => (int64[1] y) <float far = {0.84}, int64 none = {0}> {
+        i = Constant <value_int = 0> ()  first = Gather <axis = 1> (x, i)  b = Greater (first, far)
+        a = ArgMax <axis = 1, keepdims = 0> (x)  y = Where (b, a, RESULT) }"""
+    kept, other = (write(tmp_path / f"{result}.onnx", text.replace("RESULT", result)) for result in ("a", "none"))
+    often = write(tmp_path / "often.onnx", text.replace("Where (b, a, RESULT)", "Where (b, none, a)"))
+    assert verify(kept, often).verdict == "different" and verify(kept, other).verdict == "different"
+    wrong = next(run.problem for run in verify(kept, other).runs if run.problem)
+    assert re.match(r"is 0 at \[0\], where the reference is [1-7]; 1 of 1 elements differ, 0 may", wrong)
 
 
 def test_a_chaotic_output_with_the_same_bits_is_evidence(tmp_path: Path) -> None:
