@@ -31,7 +31,7 @@ from onnx_subgraph.simplification.equal_sizes import read_once
 from onnx_subgraph.simplification.expands import leave_out_expands
 from onnx_subgraph.simplification.gathers import as_gather, as_unsqueeze
 from onnx_subgraph.simplification.joined_sizes import as_concat
-from onnx_subgraph.simplification.joins import as_part
+from onnx_subgraph.simplification.joins import as_parts
 from onnx_subgraph.simplification.kept_axes import keep_axes
 from onnx_subgraph.simplification.layouts import move_across
 from onnx_subgraph.simplification.reshaping import as_one_step, as_reshape, as_squeeze, as_transpose, target
@@ -191,9 +191,11 @@ class Pass:
     def _rewrite(self, node: ir.Node) -> bool:
         """Replace a node by simpler ones with the same result. Returns whether it did."""
         constants = self._constants
+        if parts := as_parts(constants, node):
+            self._replace_results(node, parts)
+            return True
         nodes = (
             as_where(constants, node)
-            or as_part(node)
             or as_reshape(node, constants.opset(node))
             or as_fewer_axes(constants, node)
             or as_transpose(constants, node)
@@ -211,12 +213,17 @@ class Pass:
 
     def _replace(self, node: ir.Node, nodes: list[ir.Node]) -> None:
         """Replace a node by others, of which the last one gives its result."""
-        graph_around(node).insert_before(node, nodes)
-        self._produced.update(nodes)
-        for made in nodes:
-            made.metadata_props.update(node.metadata_props)  # its module, and the user's nodes that it stands for
-            made.meta.update(node.meta)
-        replace(node.outputs[0], nodes[-1].outputs[0])
+        self._replace_results(node, {node.outputs[0]: nodes})
+
+    def _replace_results(self, node: ir.Node, made: dict[ir.Value, list[ir.Node]]) -> None:
+        """Replace a node by others. made: its results that are read → nodes of which the last one gives it."""
+        for result, nodes in made.items():
+            graph_around(node).insert_before(node, nodes)
+            self._produced.update(nodes)
+            for one in nodes:
+                one.metadata_props.update(node.metadata_props)  # its module, and the user's nodes that it stands for
+                one.meta.update(node.meta)
+            replace(result, nodes[-1].outputs[0])
         remove(node)
         self._counts["simpler"] += 1
 
