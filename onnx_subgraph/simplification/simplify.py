@@ -34,6 +34,7 @@ from onnx_subgraph.simplification.joined_sizes import as_concat
 from onnx_subgraph.simplification.joins import as_parts
 from onnx_subgraph.simplification.kept_axes import keep_axes
 from onnx_subgraph.simplification.layouts import move_across
+from onnx_subgraph.simplification.moved_sizes import as_sizes
 from onnx_subgraph.simplification.reshaping import as_one_step, as_reshape, as_squeeze, as_transpose, target
 from onnx_subgraph.simplification.resizes import as_scaled
 from onnx_subgraph.simplification.rows import narrow
@@ -204,6 +205,7 @@ class Pass:
             or as_gather(constants, node)
             or as_scaled(constants, node)
             or as_shuffle(constants, node)
+            or as_sizes(constants, node)
         )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(constants, node) or as_concat(constants, node)
