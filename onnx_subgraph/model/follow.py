@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 import onnx_ir as ir
 
 T = TypeVar("T")
-MOST_STEPS = 16
-"""Nodes that are followed from a value; masks and indices of real models need six."""
+MOST_STEPS = 24
+"""Nodes that are followed from a value; most masks and indices need six, those of images in detection networks need 18."""
 
 
 class Follow(Generic[T]):

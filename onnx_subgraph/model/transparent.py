@@ -13,6 +13,12 @@ import onnx_ir as ir
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.shapes import same_shape
 from onnx_subgraph.model.uniform import element, is_never_minus_zero
+from onnx_subgraph.operators.elementwise import REARRANGING
+
+_STEPS = 4
+"""Nodes between a mask that is added and Softmax: a second mask, and Reshapes that join heads with the batch."""
+_KEEPING_SIGN = REARRANGING | {"Add"}
+"""Operators whose results differ for -0 and 0 only in the sign of zeros."""
 
 
 def passed_on(constants: Constants, value: ir.Value) -> ir.Value | None:
@@ -46,7 +52,7 @@ def _without_neutral(constants: Constants, node: ir.Node, value: ir.Value) -> ir
 def _without_mask(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Value | None:
     """The other operand of an operator of `_OF_MASKS`, if one hides nothing and gives the result no axis that is needed."""
     first, second = node.inputs
-    is_signless = not value.is_graph_output() and all(use.node.op_type in _SIGNLESS for use in value.uses())
+    is_signless = _is_read_without_sign(value)
     for source, other in ((first, second), (second, first)):
         if source is None or source is other or source.dtype != value.dtype:
             continue
@@ -57,6 +63,23 @@ def _without_mask(constants: Constants, node: ir.Node, value: ir.Value) -> ir.Va
             if number is not None and number == _OF_MASKS[node.op_type]:
                 return source
     return None
+
+
+def _is_read_without_sign(value: ir.Value, steps: int = _STEPS) -> bool:
+    """Whether it makes no difference to any output whether a zero in a value is -0, through layouts and masks that are added."""
+    if value.is_graph_output() or not steps:
+        return False
+    for use in value.uses():
+        node = use.node
+        is_moved = (
+            node.op_type in _KEEPING_SIGN
+            and not node.domain
+            and use.idx < 2
+            and _is_read_without_sign(node.outputs[0], steps - 1)
+        )
+        if node.op_type not in _SIGNLESS and not is_moved:
+            return False
+    return True
 
 
 def _without_empty(node: ir.Node, value: ir.Value) -> ir.Value | None:

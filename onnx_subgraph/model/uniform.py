@@ -19,6 +19,8 @@ from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
 
 _SPREADING = REARRANGING | {"Expand", "Tile", "Slice", "Gather", "Identity"}
 """Operators that give elements of their first operand and no others."""
+_NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel"}
+"""The attributes of Resize that say whether it does the same, and their defaults."""
 
 
 def element(constants: Constants, value: ir.Value | None) -> np.ndarray | None:
@@ -33,15 +35,15 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
     node = value.producer()
     if node is None or node.domain:
         return None
-    if node.op_type == "Split":
+    if node.op_type in _SPREADING or node.op_type == "Split" or _is_nearest(node):
         return follow(node.inputs[0])
     if value is not node.outputs[0]:
         return None
     if node.op_type == "ConstantOfShape":
         given = node.attributes.get("value")
         return np.zeros((), np.float32) if given is None else None if given.is_ref() else only(given.as_tensor().numpy())
-    if node.op_type in _SPREADING:
-        return follow(node.inputs[0])
+    if node.op_type == "Concat":
+        return _joined(node, follow)
     if node.op_type == "Where":
         condition = follow(node.inputs[0])
         return None if condition is None else follow(node.inputs[1 if condition else 2])
@@ -59,6 +61,21 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
         operands.append(number)
     results = fold(node, operands, constants.opset(node))
     return only(np.asarray(results[0])) if results else None
+
+
+def _is_nearest(node: ir.Node) -> bool:
+    """Whether a node is a Resize that gives elements of its operand, and no others."""
+    if node.op_type != "Resize" or any(attribute.is_ref() for attribute in node.attributes.values()):
+        return False
+    mode, places = (node.attributes.get_string(name, default) for name, default in _NEAREST.items())
+    return mode == "nearest" and places != "tf_crop_and_resize"  # which extrapolates by another number
+
+
+def _joined(node: ir.Node, follow: Follow[np.ndarray]) -> np.ndarray | None:
+    """The number that all operands of a Concat have."""
+    numbers = [follow(operand) for operand in node.inputs]
+    known = [number for number in numbers if number is not None]
+    return only(np.stack(known)) if known and len(known) == len(numbers) else None
 
 
 def is_never_minus_zero(constants: Constants, value: ir.Value | None) -> bool:

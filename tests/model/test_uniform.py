@@ -18,8 +18,13 @@ from tests.simplification.test_simplify import operators, parsed, run, simplifie
 
 INPUTS = "float[N, 4, 6] x, bool[N, 4, 6] c"
 WEIGHTS = """bool[1, 1, 1] yes = {1}, bool[1, 4, 1] all = {1, 1, 1, 1}, bool[1, 4, 1] some = {1, 1, 0, 1}, float no = {0},
-  float[1] low = {-1e9}, int64[2] inner = {4, 6}, int64[1] first = {0}, float[1, 4, 1] zeros = {0, 0, 0, 0}"""
+  float[1] low = {-1e9}, int64[2] inner = {4, 6},
+  float[3] scales = {1, 2, 0.5}, float[6] region = {0, 0, 0, 1, 2, 2}, int64[2] image = {2, 12}, int64[2] part = {4, 3},
+  int64[3] rows = {-1, 2, 12}, int64[3] back = {-1, 4, 6}, int64[1] first = {0}, float[1, 4, 1] zeros = {0, 0, 0, 0}"""
 SIZE = "s = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(s, inner)\n"
+IMAGE = "i = Concat<axis = 0>(s, image) o = ConstantOfShape<value = float[1] {1}>(i)\n"
+PARTS = "p = Concat<axis = 0>(s, part) e = Expand(yes, p)\n"
+CHOSEN = "b = Cast<to = 9>(r) w = Where(b, x, low) y = Relu(w)"
 SUM = "e = Expand(all, t) m = Where(e, no, low) a = Add(x, m)\n"
 WITHOUT_EFFECT = {
     "chosen by True everywhere": ("e = Expand(yes, t) w = Where(e, x, low) y = Relu(w)", {"Relu": 1}),
@@ -35,12 +40,27 @@ WITHOUT_EFFECT = {
         {"Where": 1, "Gather": 1},
     ),
     "made by ConstantOfShape": ("e = ConstantOfShape<value = bool[1] {1}>(t) w = Where(e, x, low) y = Relu(w)", {"Relu": 1}),
+    "ones of another image": (IMAGE + 'r = Resize<mode = "nearest">(o, , scales)' + CHOSEN, {"Relu": 1}),
+    "joined": (
+        PARTS + "o = ConstantOfShape<value = bool[1] {1}>(p) j = Concat<axis = 2>(o, e) w = Where(j, x, low) y = Relu(w)",
+        {"Relu": 1},
+    ),
+    "added before a second mask, other axes and Softmax": (
+        SUM + "b = Add(a, x) v = Reshape(b, rows) p = Softmax(v) y = Reshape(p, back)",
+        {"Add": 1, "Reshape": 2, "Softmax": 1},
+    ),
     "zeros made by ConstantOfShape": ("e = ConstantOfShape(t) a = Add(x, e) y = Softmax(a)", {"Softmax": 1}),
 }
 OF_EFFECT = {
     "not everywhere": "e = Expand(some, t) y = Where(e, x, low)",
     "a mask of the input": "y = Where(c, x, low)",
     "a sum whose sign of zero is read": SUM + "y = Reciprocal(a)",
+    "ones that are interpolated": IMAGE + 'r = Resize<mode = "linear">(o, , scales)' + CHOSEN,
+    "ones that are extrapolated": (
+        IMAGE + 'r = Resize<mode = "nearest", coordinate_transformation_mode = "tf_crop_and_resize">(o, region, scales)' + CHOSEN
+    ),
+    "joined True and False": PARTS + "f = Not(e) j = Concat<axis = 2>(e, f) y = Where(j, x, low)",
+    "a sum whose sign of zero is read behind other axes": SUM + "v = Reshape(a, rows) r = Reciprocal(v) y = Reshape(r, back)",
     "a sum that is read twice": SUM + "b = Softmax(a) d = Reciprocal(a) y = Add(b, d)",
     "-1e9 everywhere": "e = Expand(all, t) m = Where(e, low, no) a = Add(x, m) y = Softmax(a)",
     "False joined to a mask": "e = Expand(yes, t) f = Not(e) a = And(c, f) y = Where(a, x, low)",
