@@ -253,14 +253,21 @@ class Pass:
         return removed
 
     def _fix_target(self, node: ir.Node) -> None:
-        """Give a Reshape a constant shape if at most one unknown dimension is not the operand's at the same place (`target`)."""
+        """Give a Reshape a constant shape if at most one unknown dimension is not the operand's at the same place (`target`).
+
+        A dimension is copied then, with allowzero too. That admits a 0 in the shape only without a -1.
+        """
         source, shape = node.inputs[0], node.inputs[1]
         if source is None or shape is None or self._constants.is_constant(shape):
             return
-        numbers = target(source.shape, node.outputs[0].shape, shape.meta.get(SHAPE_DATA, ()), self._names)
-        allows_zero = node.attributes.get("allowzero")
-        if numbers is None or (0 in numbers and allows_zero is not None and (allows_zero.is_ref() or allows_zero.as_int())):
+        requested, allows_zero = shape.meta.get(SHAPE_DATA, ()), node.attributes.get("allowzero")
+        numbers = target(source.shape, node.outputs[0].shape, requested, self._names)
+        if numbers is None:
             return
+        if 0 in numbers and allows_zero is not None:
+            if allows_zero.is_ref() or (allows_zero.as_int() and -1 in numbers and -1 not in requested):
+                return
+            del node.attributes["allowzero"]
         made = constant(np.array(numbers, np.int64), f"{node.outputs[0].name}__shape")
         graph_around(node).insert_before(node, made)
         node.replace_input_with(1, made.outputs[0])

@@ -196,6 +196,27 @@ def test_other_computed_targets_stay(body: str) -> None:
     assert "Concat" in operators(simplified(reshaped(body))[1])
 
 
+def test_sizes_are_copied_with_allowzero_if_the_shape_is_computed_from_the_rest_anyway() -> None:
+    """As torch.export writes x.flatten(2): a batch of 0 beside -1 is an error."""
+    body, _ = TARGETS["sizes that are copied, and the -1 of flatten(2)"]
+    model = reshaped(body, reshape="Reshape<allowzero = 1>")
+    _, written = simplified(model)
+    assert operators(written) == {"Neg": 1, "Reshape": 1}
+    x = np.random.default_rng(0).standard_normal((2, 3, 5, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_sizes_that_are_all_copied_may_be_zero_with_allowzero(rows: int) -> None:
+    body = "s = Shape(v) o = Slice(s, zero, two, zero) t = Concat<axis = 0>(o, eight)"
+    inner = "int64[1] eight = {8}, int64[1] zero = {0}, int64[1] two = {2}"
+    model = parsed(f"v = Neg(x) {body} y = Reshape<allowzero = 1>(v, t)", "float[b, h, 2, 4] x", "float[A, B, C] y", inner)
+    _, written = simplified(model)
+    assert operators(written) == {"Neg": 1, "Reshape": 1}
+    x = np.ones((rows, 3, 2, 4), np.float32)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
+
+
 def test_a_zero_does_not_copy_with_allowzero() -> None:
     body, _ = TARGETS["height and width joined, as x.view(b, h * w, c)"]
     assert "Concat" in operators(simplified(reshaped(body, reshape="Reshape<allowzero = 1>"))[1])
