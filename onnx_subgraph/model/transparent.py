@@ -198,7 +198,7 @@ TRANSPARENT: dict[str, _Rule] = {
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0, "Max": -np.inf, "Min": np.inf}
 """Operators that pass an operand on, bit by bit, if the other one is this number. A sum with zero is not: it turns -0 into 0."""
 _COMMUTATIVE = frozenset(("Mul", "Max", "Min"))
-_OF_MASKS = {"And": True, "Or": False, "Add": 0}
+_OF_MASKS = {"And": True, "Or": False, "Equal": True, "Add": 0}
 """Operators that join masks, or a mask and scores, and what an operand is everywhere that hides nothing."""
 _SIGNLESS = frozenset(("Softmax", "LogSoftmax", "Exp", "Sigmoid", "IsNaN"))
 """Operators that give the same, bit by bit, for -0 and 0. A sum with zero is left out before them, or if nothing is -0."""

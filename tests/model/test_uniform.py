@@ -34,6 +34,10 @@ WITHOUT_EFFECT = {
     "added the other way": ("e = Expand(all, t) m = Where(e, no, low) a = Add(m, x) y = Softmax(a)", {"Softmax": 1}),
     "stored zeros before Softmax": ("a = Add(x, zeros) y = Softmax(a)", {"Softmax": 1}),
     "joined with a mask": ("e = Expand(yes, t) a = And(c, e) y = Where(a, x, low)", {"Where": 1}),
+    "compared with True, as torch.export divides integers": (
+        "e = Expand(yes, t) a = Equal(c, e) y = Where(a, x, low)",
+        {"Where": 1},
+    ),
     "one of two masks": ("e = Expand(yes, t) f = Not(e) a = Or(f, c) y = Where(a, x, low)", {"Where": 1}),
     "larger than the mask, in a Where": (
         "f = Gather(c, first) e = Expand(yes, t) a = And(f, e) y = Where(a, x, low)",
@@ -64,6 +68,7 @@ OF_EFFECT = {
     "a sum that is read twice": SUM + "b = Softmax(a) d = Reciprocal(a) y = Add(b, d)",
     "-1e9 everywhere": "e = Expand(all, t) m = Where(e, low, no) a = Add(x, m) y = Softmax(a)",
     "False joined to a mask": "e = Expand(yes, t) f = Not(e) a = And(c, f) y = Where(a, x, low)",
+    "compared with False": "e = Expand(yes, t) f = Not(e) a = Equal(c, f) y = Where(a, x, low)",
     "True as one of two masks": "e = Expand(yes, t) a = Or(c, e) b = Not(a) y = Where(b, x, low)",
     "it gives the result its shape": "f = Gather(c, first) e = Expand(yes, t) a = And(f, e) y = Where(a, low, no)",
     "the shape is read": "f = Gather(c, first) e = Expand(yes, t) a = And(f, e) g = Cast<to = 1>(a) y = Add(g, no)",
