@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -61,6 +61,8 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[Count]) -> Coun
     if node.op_type == "Range":
         start, step = (None if v is None else constants.scalar(v) for v in (node.inputs[0], node.inputs[2]))
         return Count(start, shape, {0: Stride(step, value)}) if isinstance(start, int) and isinstance(step, int) else None
+    if node.op_type in _COMBINED:
+        return _COMBINED[node.op_type](constants, node, follow, shape)
     if node.op_type not in _FOLLOWED:
         return None
     parts = [follow(operand) for operand in node.inputs[: 2 if node.op_type in ("Add", "Mul") else 1]]
@@ -101,6 +103,65 @@ def _product(constants: Constants, node: ir.Node, parts: Sequence[Count | None],
             axes = _behind(counting, shape)
             return None if axes is None else Count(0, shape, {axis: Stride(size) for axis in axes})
     return None
+
+
+def _difference(constants: Constants, node: ir.Node, follow: Follow[Count], shape: tuple[Dim, ...]) -> Count | None:
+    """For a Sub of integers whose strides are known numbers."""
+    parts = [follow(operand) for operand in node.inputs]
+    strides: dict[int, int] = {}
+    for part, sign in zip(parts, (1, -1), strict=True):
+        known = None if part is None else _behind(part, shape)
+        if known is None or not all(isinstance(stride.by, int) for stride in known.values()):
+            return None
+        for axis, stride in known.items():
+            assert isinstance(stride.by, int)
+            strides[axis] = strides.get(axis, 0) + sign * stride.by
+    first, second = (part.start if part is not None else 0 for part in parts)
+    return Count(first - second, shape, {axis: Stride(by) for axis, by in strides.items() if by})
+
+
+def _part(constants: Constants, node: ir.Node, follow: Follow[Count], shape: tuple[Dim, ...]) -> Count | None:
+    """For a Slice of neighbours, from a known place on."""
+    counted, given = follow(node.inputs[0]), [None if value is None else small(constants, value) for value in node.inputs]
+    if counted is None or len(given) < 4 or given[1] is None or given[3] is None:
+        return None
+    if len(given) > 4 and (given[4] is None or not np.all(given[4] == 1)):
+        return None
+    start, strides = counted.start, dict(counted.strides)
+    for first, axis in zip(given[1].tolist(), (given[3] % len(shape)).tolist(), strict=True):
+        by = strides[axis].by if axis in strides else 0
+        if first < 0 or not isinstance(by, int):
+            return None
+        start += first * by
+        if axis in strides:
+            strides[axis] = Stride(by)
+    return Count(start, shape, strides)
+
+
+def _joined(constants: Constants, node: ir.Node, follow: Follow[Count], shape: tuple[Dim, ...]) -> Count | None:
+    """For a Concat of integers that go on counting, as of positions behind the one before them."""
+    axis = node.attributes.get_int("axis", 0) % len(shape)
+    parts = [part for part in map(follow, node.inputs) if part is not None]
+    if not parts or len(parts) < len(node.inputs):
+        return None
+    strides = {at: stride.by for at, stride in parts[-1].strides.items() if isinstance(stride.by, int)}
+    if len(strides) < len(parts[-1].strides):
+        return None
+    by, at = strides.get(axis, 0), 0
+    for index, part in enumerate(parts):
+        own = {place: stride.by for place, stride in part.strides.items()} | ({axis: by} if part.shape[axis] == 1 and by else {})
+        size = part.shape[axis] if index < len(parts) - 1 else 0
+        if own != strides or part.start != parts[0].start + at * by or not isinstance(size, int):
+            return None
+        at += size
+    return Count(parts[0].start, shape, {place: Stride(stride) for place, stride in strides.items()})
+
+
+_COMBINED: dict[str, Callable[[Constants, ir.Node, Follow[Count], tuple[Dim, ...]], Count | None]] = {
+    "Concat": _joined,
+    "Slice": _part,
+    "Sub": _difference,
+}
 
 
 def _number(constants: Constants, value: ir.Value | None) -> Dim | None:

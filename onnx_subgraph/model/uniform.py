@@ -19,6 +19,8 @@ from onnx_subgraph.operators.elementwise import REARRANGING, is_elementwise
 
 _SPREADING = REARRANGING | {"Expand", "Tile", "Slice", "Gather", "Identity"}
 """Operators that give elements of their first operand and no others."""
+_LARGEST = 1 << 31
+"""A bound of integers that every type of them here holds."""
 _NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel"}
 """The attributes of Resize that say whether it does the same, and their defaults."""
 
@@ -47,10 +49,8 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
     if node.op_type == "Where":
         condition = follow(node.inputs[0])
         return None if condition is None else follow(node.inputs[1 if condition else 2])
-    if node.op_type == "GreaterOrEqual" and _is_never_less(constants, node):
-        return np.array(True)
-    if node.op_type in ("IsInf", "IsNaN") and interval(constants, node.inputs[0], unless_nan=node.op_type == "IsInf") is not None:
-        return np.array(False)
+    if (number := _whatever_operands(constants, node, follow)) is not None:
+        return number
     if not is_elementwise(node.op_type):
         return None
     operands = []
@@ -61,6 +61,24 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[np.ndarray]) ->
         operands.append(number)
     results = fold(node, operands, constants.opset(node))
     return only(np.asarray(results[0])) if results else None
+
+
+def _whatever_operands(constants: Constants, node: ir.Node, follow: Follow[np.ndarray]) -> np.ndarray | None:
+    """The number that an operator gives everywhere though its operands are not one number, or though it is not elementwise."""
+    value = node.outputs[0]
+    match node.op_type:
+        case "GreaterOrEqual" if _is_never_less(constants, node):
+            return np.array(True)
+        case "IsInf" | "IsNaN" if interval(constants, node.inputs[0], unless_nan=node.op_type == "IsInf") is not None:
+            return np.array(False)
+        case "Sub" if value.dtype in (ir.DataType.INT32, ir.DataType.INT64):
+            counted = count(constants, value)  # what counts in the same way, as positions and those before them
+            is_number = counted is not None and not counted.strides and abs(counted.start) < _LARGEST
+            return np.array(counted.start, value.dtype.numpy()) if is_number and counted is not None else None
+        case "CumSum":
+            number = follow(node.inputs[0])
+            return number if number is not None and number.dtype.kind == "i" and number == 0 else None
+    return None
 
 
 def _is_nearest(node: ir.Node) -> bool:

@@ -20,11 +20,18 @@ INPUTS = "float[N, 4, 6] x, bool[N, 4, 6] c"
 WEIGHTS = """bool[1, 1, 1] yes = {1}, bool[1, 4, 1] all = {1, 1, 1, 1}, bool[1, 4, 1] some = {1, 1, 0, 1}, float no = {0},
   float[1] low = {-1e9}, int64[2] inner = {4, 6},
   float[3] scales = {1, 2, 0.5}, float[6] region = {0, 0, 0, 1, 2, 2}, int64[2] image = {2, 12}, int64[2] part = {4, 3},
-  int64[3] rows = {-1, 2, 12}, int64[3] back = {-1, 4, 6}, int64[1] first = {0}, float[1, 4, 1] zeros = {0, 0, 0, 0}"""
+  int64[3] rows = {-1, 2, 12}, int64[3] back = {-1, 4, 6}, int64 nought = {0}, int64 step = {1}, int64[1] one = {1},
+  int64[1] end = {9223372036854775807}, int64[1] first = {0}, float[1, 4, 1] zeros = {0, 0, 0, 0}"""
 SIZE = "s = Shape<start = 0, end = 1>(x) t = Concat<axis = 0>(s, inner)\n"
 IMAGE = "i = Concat<axis = 0>(s, image) o = ConstantOfShape<value = float[1] {1}>(i)\n"
 PARTS = "p = Concat<axis = 0>(s, part) e = Expand(yes, p)\n"
 CHOSEN = "b = Cast<to = 9>(r) w = Where(b, x, low) y = Relu(w)"
+PACKED = """n = Squeeze(s, first) r = Range(nought, n, step) p = Unsqueeze(r, first)
+b = Sub(p, step) f = Slice(b, first, one, one) j = Concat<axis = 1>(f, p)
+k = Slice(j, one, end, one) m = Slice(j, first, s, one) d = Sub(k, m) q = Equal(d, step)
+h = Not(q) i = Cast<to = 7>(h) z = CumSum(i, step) u = Unsqueeze(z, one) v = Transpose<perm = [2, 1, 0]>(u)
+"""
+"""Where positions do not grow by one, as transformers looks for packed sequences, in positions that all do."""
 SUM = "e = Expand(all, t) m = Where(e, no, low) a = Add(x, m)\n"
 WITHOUT_EFFECT = {
     "chosen by True everywhere": ("e = Expand(yes, t) w = Where(e, x, low) y = Relu(w)", {"Relu": 1}),
@@ -36,6 +43,10 @@ WITHOUT_EFFECT = {
     "joined with a mask": ("e = Expand(yes, t) a = And(c, e) y = Where(a, x, low)", {"Where": 1}),
     "compared with True, as torch.export divides integers": (
         "e = Expand(yes, t) a = Equal(c, e) y = Where(a, x, low)",
+        {"Where": 1},
+    ),
+    "no packed sequences, as transformers looks for them": (
+        PACKED + "a = Equal(v, nought) w = And(c, a) y = Where(w, x, low)",
         {"Where": 1},
     ),
     "one of two masks": ("e = Expand(yes, t) f = Not(e) a = Or(f, c) y = Where(a, x, low)", {"Where": 1}),
