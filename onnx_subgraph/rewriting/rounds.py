@@ -266,7 +266,11 @@ class _Run:
             # Keep these skips, because the next round may not find the match again: a smaller match may replace one that needs a
             # later opset.
             waiting += filter(_waits, skips)
-        else:  # the last round still made these
+        else:  # the last round still changed the model
+            if simplifying:
+                self.simplified += self._simplify(self.rewrites[first:])
+            with settings.stage("find"):
+                found = find(self.model, patterns, thorough=settings.thorough, asked=settings.asked)
             reason = f"after {MOST_ROUNDS} rounds of matching and rewriting it could be replaced again"
             waiting += [Skip(rewrite.pattern, rewrite.node, reason, change=_ONCE_MORE) for rewrite in made]
         if before:
