@@ -18,7 +18,7 @@ import pytest
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.files.models import load
 from onnx_subgraph.report.blame import sentence
-from onnx_subgraph.report.wording import evidence
+from onnx_subgraph.report.wording import evidence, tried
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.observed import reached
 from onnx_subgraph.verification.reference import Reference
@@ -157,6 +157,7 @@ def test_few_labels_are_little_evidence(tmp_path: Path, rows: int, unseen: float
     verdict = verify(path := write(tmp_path / "m.onnx", text), path)
     labels, floats = verdict.showings
     assert verdict.verdict == "equivalent"
+    assert ("64, 96, 128 to 159" in tried(verdict.runs)) is (rows == 1)
     assert (labels.power, labels.unseen, floats.unseen) == (None, unseen, None)
     assert any("may differ unseen" in line for line in evidence(verdict)) is (unseen > 0.01)
 
