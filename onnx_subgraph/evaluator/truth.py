@@ -47,7 +47,7 @@ class Exact:
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs, by name. Raises UnknownError where they can't be computed."""
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in self._weights.items()}
-        given = {name: _wide_array(array) for name, array in (weights | dict(feeds)).items()}
+        given = {name: _wide(value) for name, value in (weights | dict(feeds)).items()}
         try:
             self._evaluator = self._evaluator or _Evaluator(self._wide)
             with np.errstate(all="ignore"):  # NaN and infinity are compared later
@@ -111,8 +111,11 @@ def _is_fed(tensor: onnx.TensorProto) -> bool:
     return tensor.data_type in FLOATS and len(tensor.raw_data) >= LARGE
 
 
-def _wide_array(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float64) if array.dtype.kind == "f" or array.dtype.name == "bfloat16" else array
+def _wide(value: Any) -> Any:
+    """An array, or a sequence of them, with floats in float64. An optional input may have no value."""
+    if value is None or isinstance(value, list):
+        return value and [_wide(item) for item in value]
+    return value.astype(np.float64) if value.dtype.kind == "f" or value.dtype.name == "bfloat16" else value
 
 
 def _is_narrow(element: int, dtype: int) -> bool:

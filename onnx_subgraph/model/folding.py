@@ -32,6 +32,8 @@ _WITHOUT_ORDER = frozenset(("Clip", "Max", "Min"))
 _BOUNDS_AS_INPUTS = 11
 """The first opset in which the bounds of Clip are inputs."""
 _INTEGERS = frozenset(int(ir.DataType[f"{sign}INT{bits}"]) for sign in ("", "U") for bits in (8, 16, 32, 64))
+_ENDLESS = 2**31 - 1
+"""A bound of a Slice of at least this magnitude means the end of the axis."""
 _ROUNDS_NOTHING = ("i", "u", "b")
 """Kinds of elements whose arithmetic does not round."""
 _MOVING = frozenset(
@@ -54,6 +56,8 @@ def fold(node: ir.Node, operands: Sequence[np.ndarray | None], opset: int) -> li
         return None
     if node.op_type == "Cast" and any(a is not None and _is_beyond(a, node.attributes.get_int("to", 0)) for a in operands):
         return None
+    if node.op_type == "Slice" and _is_disputed(operands):
+        return None
     if node.op_type == "Clip" and opset >= _BOUNDS_AS_INPUTS:
         operands = _bounded(operands)
     try:
@@ -75,6 +79,23 @@ def _is_beyond(array: np.ndarray, to: int | None) -> bool:
         return False
     limits = np.iinfo(ir.DataType(to).numpy())
     return not bool(np.all((array > limits.min - 1.0) & (array < limits.max + 1.0)))
+
+
+def is_disputed(size: int, start: int, end: int, step: int) -> bool:
+    """Whether a Slice back is not what numpy takes: onnxruntime moves an early start to the first element, and goes to that from
+    an end without limit. Otherwise both agree.
+    """
+    return step < 0 and (start < -size or end >= _ENDLESS)
+
+
+def _is_disputed(operands: Sequence[np.ndarray | None]) -> bool:
+    """Whether a Slice takes something else along one of its axes than numpy."""
+    data, starts, ends, axes, steps = (*operands, None, None, None, None)[:5]
+    if data is None or starts is None or ends is None or steps is None:
+        return False
+    along = range(starts.size) if axes is None else axes.ravel().tolist()
+    sizes = [data.shape[axis] if -data.ndim <= axis < data.ndim else 0 for axis in along]
+    return any(map(is_disputed, sizes, *(array.ravel().tolist() for array in (starts, ends, steps))))
 
 
 def _bounded(operands: Sequence[np.ndarray | None]) -> Sequence[np.ndarray | None]:

@@ -12,10 +12,11 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 import sympy
-from onnx_shape_inference import ShapeInferenceContext
+from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext
 
 from onnx_subgraph.model import shape_arithmetic
-from onnx_subgraph.model.broadcasting import after_broadcasting, broadcast, dim_of, expression_of
+from onnx_subgraph.model.broadcasting import Dim, after_broadcasting, broadcast, dim_of, expression_of
+from onnx_subgraph.model.folding import is_disputed
 
 Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
@@ -126,10 +127,13 @@ def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
                 sizes[axis] = context.new_symbolic_dim()
             continue
         size = data.shape[axis]
-        if not isinstance(step, int) or step < 1:
-            sizes[axis] = sizes[axis] if isinstance(size, int) else context.new_symbolic_dim()
+        if isinstance(size, int) and isinstance(step, int) and step:
+            sizes[axis] = _take(context, data, result, range(size), slice(start, end, step))
             continue
-        if isinstance(size, int) or end >= 2**31 - 1 or end < 0 or start < 0:
+        if not isinstance(step, int) or step < 1:
+            sizes[axis] = context.new_symbolic_dim()
+            continue
+        if end >= 2**31 - 1 or end < 0 or start < 0:
             continue
         whole = expression_of(size)
         if whole is None:
@@ -138,6 +142,19 @@ def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
         last = whole if end >= _ENDLESS else sympy.Min(whole, sympy.Integer(end))
         sizes[axis] = dim_of(sympy.floor((sympy.Max(0, last - start) + step - 1) / step))
     result.shape = ir.Shape(sizes)
+
+
+def _take(context: ShapeInferenceContext, data: ir.Value, result: ir.Value, places: range, part: slice) -> Dim:
+    """The size of a part of an axis. Sets the elements of a vector: the library takes too few of those back to the first one."""
+    elements = context.get_symbolic_value(data) if data.shape is not None and len(data.shape) == 1 else None
+    if is_disputed(len(places), part.start, part.stop, part.step):
+        context._symbolic_values.pop(result, None)
+        result.metadata_props.pop(SYM_DATA_KEY, None)
+        unknown: Dim = context.new_symbolic_dim()
+        return unknown
+    if elements is not None:
+        context.set_symbolic_value(result, [elements[place] for place in places[part]])
+    return len(places[part])
 
 
 def _after_squeeze(context: ShapeInferenceContext, node: ir.Node) -> None:

@@ -271,8 +271,9 @@ class _Run:
                 self.simplified += self._simplify(self.rewrites[first:])
             with settings.stage("find"):
                 found = find(self.model, patterns, thorough=settings.thorough, asked=settings.asked)
+            left = {match.pattern.id for match in found.matches}
             reason = f"after {MOST_ROUNDS} rounds of matching and rewriting it could be replaced again"
-            waiting += [Skip(rewrite.pattern, rewrite.node, reason, change=_ONCE_MORE) for rewrite in made]
+            waiting += [Skip(one.pattern, one.node, reason, change=_ONCE_MORE) for one in made if one.pattern in left]
         if before:
             found = found.after(before)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]

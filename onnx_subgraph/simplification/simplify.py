@@ -255,7 +255,8 @@ class Pass:
     def _fix_target(self, node: ir.Node) -> None:
         """Give a Reshape a constant shape if at most one unknown dimension is not the operand's at the same place (`target`).
 
-        A dimension is copied then, with allowzero too. That admits a 0 in the shape only without a -1.
+        A dimension is copied then, with allowzero too, unless there is a -1: that is right with allowzero where one is 0, and an
+        error without.
         """
         source, shape = node.inputs[0], node.inputs[1]
         if source is None or shape is None or self._constants.is_constant(shape):
@@ -265,7 +266,7 @@ class Pass:
         if numbers is None:
             return
         if 0 in numbers and allows_zero is not None:
-            if allows_zero.is_ref() or (allows_zero.as_int() and -1 in numbers and -1 not in requested):
+            if allows_zero.is_ref() or (allows_zero.as_int() and -1 in numbers):
                 return
             del node.attributes["allowzero"]
         made = constant(np.array(numbers, np.int64), f"{node.outputs[0].name}__shape")

@@ -198,8 +198,7 @@ class Drawing:
                 outputs = run(session, feeds)
                 if not isinstance(outputs, Failure):
                     cases.append(Case(dict(sizes), at, feeds, outputs))
-        quick = int(LABEL_SECONDS / max(1e-3, seconds * (4 + self.draws * COST)))
-        cases += of_labels(self.model, session, cases, floats, quick)
+        cases += of_labels(self.model, session, cases, fixed_by(inputs, shapes), floats, LABEL_SECONDS / (4 + self.draws * COST))
         if self.wide and self.rtol is None and self.atol is None and affordable >= 2:
             cases += larger(self.model, session, first, fixed_by(inputs, shapes), free=affordable >= 4)
             cases += at_usual_sizes(self.model, first, shapes, found)

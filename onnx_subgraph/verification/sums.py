@@ -47,7 +47,9 @@ def _terms(node: ir.Node, shapes: Sequence[Shape]) -> int:
     if node.op_type == "Einsum":
         return _contracted(node.attributes.get_string("equation", ""), shapes)
     if node.op_type in _REDUCTIONS:
-        return _product(first[axis] for axis in _axes(node, len(first)) if -len(first) <= axis < len(first))
+        return _product(first[axis] for axis in _axes(node, len(first)))
+    if node.op_type == "AveragePool":
+        return _product(node.attributes.get_ints("kernel_shape", ()))
     return _product(first[2:]) if node.op_type == "GlobalAveragePool" else 0
 
 
@@ -72,10 +74,13 @@ def _contracted(equation: str, shapes: Sequence[Shape]) -> int:
 def _axes(node: ir.Node, rank: int) -> Sequence[int]:
     """The axes of a reduction; none where they are not known."""
     given = node.inputs[1] if len(node.inputs) > 1 else None
+    axes: Sequence[int] = node.attributes.get_ints("axes", ())
     if given is not None:
-        known = ir.convenience.get_const_tensor(given)
-        return () if known is None else [int(axis) for axis in known.numpy().ravel()]
-    return node.attributes.get_ints("axes", None) or range(rank)
+        if (known := ir.convenience.get_const_tensor(given)) is None:
+            return ()
+        axes = [int(axis) for axis in known.numpy().ravel()]
+    everything = () if node.attributes.get_int("noop_with_empty_axes", 0) else range(rank)
+    return list({axis % rank for axis in axes if -rank <= axis < rank}) if axes else everything
 
 
 def _smaller(node: ir.Node, shapes: Sequence[Shape]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes, registry
 
+from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.model.axis_sizes import _floored
 from onnx_subgraph.model.broadcasting import broadcast_dim
 from onnx_subgraph.model.gaps import gaps
@@ -620,3 +622,24 @@ def test_the_rank_of_an_if_is_not_that_of_one_branch() -> None:
                   else_branch = d () => (float[l] e) { e = Reshape (x, sizes) }> }""")
     infer_shapes(model)
     assert model.graph.outputs[0].shape is None
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [(0, -(2**31), 1), (0, -(2**63), 1), (-7, -(2**63) + 1, -1), (-1, 2**31 - 1, -1), (-1, -4, -1), (-1, -5, -1), (5, -9, -2)],
+)
+@pytest.mark.parametrize("source", ["k", "s"], ids=["a constant", "a shape"])
+def test_a_slice_beyond_the_ends_is_what_onnxruntime_takes(source: str, start: int, end: int, step: int, tmp_path: Path) -> None:
+    """onnx's evaluator and the library of shapes take other parts of these."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 3, H] x, int64[1] z) => (int64[q] y)
+      <int64[3] k = {{2, 3, 4}}, int64[1] start = {{{start}}}, int64[1] end = {{{end}}}, int64[1] axis = {{0}},
+       int64[1] step = {{{step}}}>
+      {{ s = Shape (x)  v = Slice ({source}, start, end, axis, step)  y = Concat <axis = 0> (v, z) }}"""
+    model = onnx.parser.parse_model(text)
+    onnx.save(model, tmp_path / "m.onnx")
+    fuse(tmp_path / "m.onnx", tmp_path / "o.onnx", load_patterns(), Options(verify=False))
+    feeds = {"x": np.zeros((2, 3, 4), np.float32), "z": np.array([7])}
+    plain = onnxruntime.SessionOptions()
+    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    before, after = (onnxruntime.InferenceSession(tmp_path / f"{name}.onnx", plain).run(None, feeds)[0].tolist() for name in "mo")
+    assert before == after

@@ -196,13 +196,14 @@ def test_other_computed_targets_stay(body: str) -> None:
     assert "Concat" in operators(simplified(reshaped(body))[1])
 
 
-def test_sizes_are_copied_with_allowzero_if_the_shape_is_computed_from_the_rest_anyway() -> None:
-    """As torch.export writes x.flatten(2): a batch of 0 beside -1 is an error."""
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_computed_shape_with_a_rest_stays_with_allowzero(rows: int) -> None:
+    """As torch.export writes x.flatten(2). For a batch of 0 onnxruntime computes the -1 with allowzero, and fails without it."""
     body, _ = TARGETS["sizes that are copied, and the -1 of flatten(2)"]
     model = reshaped(body, reshape="Reshape<allowzero = 1>")
     _, written = simplified(model)
-    assert operators(written) == {"Neg": 1, "Reshape": 1}
-    x = np.random.default_rng(0).standard_normal((2, 3, 5, 4)).astype(np.float32)
+    assert "Concat" in operators(written)
+    x = np.random.default_rng(0).standard_normal((rows, 3, 5, 4)).astype(np.float32)
     np.testing.assert_array_equal(run(written, {"x": x})[0], run(model, {"x": x})[0])
 
 

@@ -59,7 +59,11 @@ def test_a_long_sum_in_another_order_is_the_same(spelling: str, results: int, op
         ("float[3, 4096] x", "ReduceMean <axes = [-1]> (x)", 0, 4096),
         ("float[64, 64] x", "ReduceL2 <keepdims = 0> (x)", 0, 4096),
         ("float[4096, 3] x", "ReduceSum (x, axis)", 0, 4096),
+        ("float[4096, 3] x", "ReduceSum (x, twice)", 0, 4096),
+        ("float[64, 64] x", "ReduceSum (x)", 0, 4096),
+        ("float[64, 64] x", "ReduceSum <noop_with_empty_axes = 1> (x)", 0, 0),
         ("float[1, 3, 64, 64] x", "GlobalAveragePool (x)", 0, 4096),
+        ("float[1, 3, 64, 64] x", "AveragePool <kernel_shape = [64, 64]> (x)", 0, 4096),
         ("float[3, 2047] x, float[2047, 5] w", "MatMul (x, w)", 0, 0),
         ("float[3, k] x, float[k, 5] w", "MatMul (x, w)", 0, 0),
         ("float[3, 4096] x, int64[1] a", "ReduceSum (x, a)", 0, 0),
@@ -70,7 +74,9 @@ def test_a_long_sum_in_another_order_is_the_same(spelling: str, results: int, op
 )
 def test_the_terms_of_a_sum(inputs: str, node: str, operand: int, terms: int) -> None:
     dtype = inputs.partition("[")[0]
-    model = ir.from_onnx_text(f"{HEADER.format(17)} ({inputs}) => ({dtype}[] y) <int64[1] axis = {{0}}> {{ y = {node} }}")
+    model = ir.from_onnx_text(
+        f"{HEADER.format(17)} ({inputs}) => ({dtype}[] y) <int64[1] axis = {{0}}, int64[2] twice = {{0, -2}}> {{ y = {node} }}"
+    )
     infer_shapes(model)
     assert summed(model.graph[0]) == (operand, SHARE * math.sqrt(terms))
     moved = noisy(model, 1)

@@ -502,6 +502,14 @@ def test_inputs_that_overflow_are_left_out(tmp_path: Path) -> None:
     assert verdict.verdict == "equivalent" and WIDE not in {run.seed for run in verdict.runs}
 
 
+def test_a_sequence_as_an_input_can_differ(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (seq(float[N, 3]) x) => (float[N, 3] y)
+      <int64 first = {0}, float k = {1.01}> { a = SequenceAt (x, first)  b = Mul (a, k)  y = Exp (RESULT) }"""
+    kept, other = (write(tmp_path / f"{result}.onnx", text.replace("RESULT", result)) for result in "ab")
+    assert verify(kept, kept).verdict == "equivalent"
+    assert verify(kept, other).verdict == "different"
+
+
 def test_an_unknown_provider_names_the_ones_there_are(tmp_path: Path) -> None:
     path = plain(tmp_path / "a.onnx")
     with pytest.raises(UsageError, match="CPUExecutionProvider"):
