@@ -29,6 +29,12 @@ g (float[2, 270, 250] x) => (float[2, 270, 250] y) <float root = {1.4142135}, fl
   y = Mul (p, half)
 }
 """
+HIDDEN = (
+    LARGE_GELU.replace("250] y)", "250] z)")
+    .replace("half = {0.5}", "half = {0.5}, float large = {1000000}")
+    .replace("\n}", " z = Add (y, large) }")
+)
+"""A GELU whose last digits the model loses."""
 MASKED = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 1500] x, float[1, 1500] m) => (y) { s = Add (x, m) y = Softmax (s) }
@@ -72,11 +78,19 @@ def test_a_large_site_is_checked_on_a_part_of_its_values(tmp_path: Path, monkeyp
     assert check.pattern == "gelu" and sizes and max(sizes) <= 2 * SIZES[0] * SIZES[1]
 
 
-def test_if_the_part_proves_nothing_all_values_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the site does not run on the part, which has another type. So it is checked on all values."""
+UNFIT = {
+    "it does not run on its type": np.ones((2, 60, 250)),
+    "its numbers are tiny": np.linspace(0, 1e-4, 30000, dtype=np.float32).reshape(2, 60, 250),
+    "its results are zero": np.linspace(-200, -100, 30000, dtype=np.float32).reshape(2, 60, 250),
+}
 
+
+@pytest.mark.parametrize("array", UNFIT.values(), ids=UNFIT)
+def test_if_the_part_proves_nothing_all_values_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, array: np.ndarray
+) -> None:
     def unfit(_: Cutting, values: Any) -> Any:
-        yield {name: array[:, :60].astype(np.float64) for name, array in values.items()}
+        yield dict.fromkeys(values, array)
 
     monkeypatch.setattr(sites, "crops", unfit)
     sizes = sizes_held(monkeypatch)
@@ -86,7 +100,8 @@ def test_if_the_part_proves_nothing_all_values_are_used(tmp_path: Path, monkeypa
 
 
 def test_a_wrong_fusion_of_large_values_is_undone(tmp_path: Path) -> None:
-    model, pack = write(tmp_path / "m.onnx", LARGE_GELU), patterns(tmp_path, GELU)
+    """No output of the model shows it, so the part of the values must."""
+    model, pack = write(tmp_path / "m.onnx", HIDDEN), patterns(tmp_path, GELU)
     (undone,) = fuse(model, None, load_patterns([pack]), Options(only=("sloppy-gelu",), dry_run=True)).undone
     assert undone.found == "site"
 
@@ -112,7 +127,20 @@ def test_a_computed_shape_gets_the_cropped_sizes() -> None:
     assert Holding(site, "CPUExecutionProvider").on(largest).shows
 
 
-def test_a_size_in_a_constant_is_not_cropped() -> None:
+@pytest.mark.parametrize(("before", "after"), [(FIXED, FIXED), (FIXED, RESHAPED), (RESHAPED, FIXED)])
+def test_a_size_in_a_constant_is_not_cropped(before: str, after: str) -> None:
     values = {"x": np.ones((2, 1500, 384), np.float32), "s": np.array([2, 1500, 384])}
-    assert [part["x"].shape for part in crops(cutting(FIXED, FIXED), values)] == [(2, 1500, SIZES[0])]
+    assert [part["x"].shape for part in crops(cutting(before, after), values)] == [(2, 1500, SIZES[0])]
     assert not list(crops(cutting(MASKED, MASKED), {"x": np.ones((2, 40), np.float32), "m": np.ones((1, 40), np.float32)}))
+
+
+def test_a_new_size_is_no_other_size() -> None:
+    values = {"x": np.ones((SIZES[0], 1500), np.float32), "m": np.ones((1, 1500), np.float32)}
+    assert [part["x"].shape for part in crops(cutting(MASKED, UNMASKED), values)] == [(SIZES[0], SIZES[1])]
+
+
+def test_many_whole_numbers_are_no_shape() -> None:
+    """They are cropped as other values are, and stay what they are."""
+    values = {"x": np.ones((2, 1500), np.float32), "m": np.full(1500, 1500)}
+    (part,) = crops(cutting(MASKED, MASKED), values)
+    assert part["m"].tolist() == [1500] * SIZES[0]
