@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
@@ -51,6 +53,41 @@ def test_only_slower_fusions_are_left_out(
     assert found.whole is not None and found.whole.ratio < 1
 
 
+def test_all_slower_fusions_are_left_out_together(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {"Gelu": 5.5, "Swish": 2.5, "QuickGelu": 2.5})
+    found = tune(model, LIBRARY, Options(target="onnxruntime"), 0.0)
+    assert {*found.skip} == {GELU, SILU}
+
+
+def test_if_the_changes_are_slower_together_none_is_made(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {})
+    monkeypatch.setattr("onnx_subgraph.tuning.choosing.CLEARLY", 100.0)  # so that each change is accepted
+    found = tune(model, LIBRARY, Options(target="onnxruntime"), 0.0)
+    assert found.skip == () and found.choices and not any(choice.taken for choice in found.choices)
+    assert found.whole is not None and found.whole.ratio == pytest.approx(2 / 7)
+
+
+def test_the_budget_is_for_all_measurements_and_those_have_the_sizes_of_the_user(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each but the last compares at least two variants with the model, even if the models are large."""
+    asked = timed_by(monkeypatch, {})
+    monkeypatch.setattr("onnx_subgraph.tuning.choosing.AT_ONCE", 1)
+    options = Options(target="onnxruntime", shapes={"x": (5, 8)}, inputs=model.with_name("x.npz"))
+    np.savez(model.with_name("x.npz"), x=np.ones((5, 8), np.float32))
+    found = tune(model, LIBRARY, options, 12.0)
+    assert [len(paths) for paths, _ in asked] == [3, 2, 2] and len(found.choices) == 3
+    assert [one.budget for _, one in asked] == [3.0, 3.0, 6.0]
+    assert all((one.shapes, one.inputs) == (options.shapes, options.inputs) for _, one in asked)
+
+
+def test_a_variant_with_the_same_operators_is_not_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of costs rejects no fusion here."""
+    timed_by(monkeypatch, {})
+    found = tune(model, LIBRARY, Options(target="onnxruntime"), 0.0)
+    assert not any("table of costs" in choice.what for choice in found.choices)
+
+
 def test_if_the_original_is_fastest_nothing_is_fused(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {"Gelu": 20.0, "Swish": 20.0, "QuickGelu": 20.0})
     monkeypatch.setattr("onnx_subgraph.tuning.choosing.CLEARLY", 0.0)  # so that no single change is accepted
@@ -95,6 +132,14 @@ def test_the_reason_is_told_where_nothing_can_be_verified(given: str, tmp_path: 
     assert any(note.startswith("by onnxruntime: ") and "no output can show a difference" in note for note in found.notes)
 
 
+def test_the_fastest_engines_are_chosen(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(node: onnx.NodeProto) -> float:
+        return {b"onnxruntime": 0.1, b"reference": 0.2}.get(next((a.s for a in node.attribute if a.name == "backend"), b""), 1.0)
+
+    timed_by(monkeypatch, cost)
+    assert tune(model, LIBRARY, Options(), 0.0, backends=["reference", "onnxruntime"]).backend == "onnxruntime"
+
+
 def test_a_backend_that_supports_nothing_is_not_timed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {})
     nothing = tmp_path / "nothing.yaml"
@@ -107,6 +152,11 @@ def test_a_model_that_fails_with_default_options_is_not_measured(model: Path, mo
     monkeypatch.setattr("onnx_subgraph.tuning.choosing.bench", None)
     found = tune(model, LIBRARY, Options(rtol=0.0, atol=0.0), 0.0)  # no rounding is allowed
     assert (found.skip, found.choices, found.whole) == ((), (), None)
+
+
+def test_without_verification_a_model_is_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {})
+    assert tune(model, LIBRARY, Options(rtol=0.0, atol=0.0, verify=False), 0.0).choices
 
 
 def test_a_model_in_which_nothing_fuses_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,16 @@ def test_the_error_is_that_of_the_products_in_the_part(network: Path) -> None:
     assert numbers == list(range(numbers[0], numbers[0] + part.nodes)), "the part is not consecutive"
 
 
+@pytest.mark.parametrize("coarsest", [0, 2, PRODUCTS - 2])
+def test_the_part_is_the_longest_without_the_product_that_is_too_coarse(
+    coarsest: int, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Parts, "_error", lambda parts, start, end: 1.0 if start <= coarsest < end else 0.0)
+    part = within(network, 1e-3)
+    longest = max(range(coarsest), range(coarsest + 1, PRODUCTS), key=len)
+    assert part is not None and part.nodes == len(part.results) == len(longest)
+
+
 def test_engines_of_both_forms_make_up_the_model(network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer_coarse(monkeypatch)
     options = Options(accuracy=6e-3)

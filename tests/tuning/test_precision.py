@@ -58,6 +58,18 @@ def test_a_stricter_accuracy_never_allows_more_products(precision: Precision) ->
     assert (allowed[0], allowed[-1]) == (PRODUCTS, 0) and set(allowed) - {0, PRODUCTS}, "some accuracy allows some of them"
 
 
+@pytest.mark.parametrize(("most", "first"), [(128, "large"), (1, "last")])
+def test_the_products_come_first_whose_errors_are_small_for_their_weights(
+    most: int, first: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many products none is tried alone, and the last come first."""
+    errors = {"large": 0.3, "small": 0.2, "last": 0.3}
+    monkeypatch.setattr("onnx_subgraph.tuning.precision.MOST_PRODUCTS", most)
+    monkeypatch.setattr(precision, "_weights", {"large": 1000, "small": 10, "last": 10})
+    monkeypatch.setattr(precision, "_error", lambda numerics, results: sum(errors[name] for name in results))
+    assert {one.results for one in within(precision, 0.35 / MARGIN)} == {(first,)}
+
+
 def test_the_coarsest_numerics_that_all_products_allow_is_used(precision: Precision) -> None:
     assert [one.numerics for one in within(precision, 1.0)] == ["bf16"]
     assert [one.numerics for one in within(precision, 1e-4)] == ["bf16x3"]
