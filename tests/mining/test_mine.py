@@ -78,6 +78,93 @@ def test_what_a_unit_would_save_is_its_traffic_without_what_enters_and_leaves(tm
     assert (unit.traffic, unit.saved) == (7 * 96, 5 * 96)
 
 
+def halved(n: int, x: str) -> str:
+    return f"c{n} = Abs ({x}) e{n} = Exp (c{n}) z{n} = Div ({x}, e{n})"
+
+
+def test_the_same_model_twice_has_the_shares_of_one(tmp_path: Path) -> None:
+    text = network(spelled, spelled, halved)
+    once, twice = mined(tmp_path, text).units, mined(tmp_path, text, text).units
+    for one, both in zip(once, twice, strict=True):
+        assert (both.traffic, both.saved, both.times) == (2 * one.traffic, 2 * one.saved, 2 * one.times)
+        assert (both.share, both.saved_share) == pytest.approx((one.share, one.saved_share))
+        assert one.saved_share / one.share == pytest.approx(one.saved / one.traffic) and one.share < 1
+
+
+def test_measured_times_are_summed_over_all_places_and_rank_first(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.onnx", network(spelled, spelled, halved))
+    nodes = onnx.load(path).graph.node
+    times = {node.name: 5000.0 if node.op_type == "Exp" else 2.0 for node in nodes}
+    found = mine([path], LIBRARY, profile=lambda _: times)
+    assert [unit.milliseconds for unit in found.units] == [pytest.approx(5.004), pytest.approx(2 * 5 * 0.002)]
+    assert found.units[0].saved < found.units[1].saved
+    assert found.milliseconds == pytest.approx(5.0 + 0.002 * (len(nodes) - 1))
+
+
+def test_a_model_that_can_not_be_read_is_told_and_the_others_are_mined(tmp_path: Path) -> None:
+    good, bad = saved(tmp_path / "good.onnx", network(spelled, spelled)), tmp_path / "bad.onnx"
+    bad.write_bytes(b"no model")
+    told: list[Path] = []
+    found = mine([good, bad], LIBRARY, failed=lambda path, error: told.append(path))
+    assert told == [bad] and [unit.times for unit in found.units] == [2] and list(found.each) == [good]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "formula"),
+    [
+        ("b = MatMul (s, w17)", None),
+        ("b = MatMul (s, w16)", "Sin(x) @ w"),
+        ("c = MatMul (s, w17) b = Add (c, bias)", None),
+        ("b = MatMulInteger (q, r)", None),
+        ("b = RandomNormalLike (s)", None),
+        ("b = Add (s, far)", None),
+        ("b = Mul (s, one)", "y = Exp(Sin(x))"),
+        ("b = Reshape (s, shape)", "rearrange"),
+    ],
+)
+def test_a_unit_ends_where_a_formula_can_not_say_a_step(nodes: str, formula: str | None, tmp_path: Path) -> None:
+    """A product with a large weight, its bias, what is quantized, drawn or not finite."""
+    n = 17 if "w17" in nodes else 16
+    end = "y = Cast <to = 1> (b)" if "Integer" in nodes else "y = Exp (b)"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[3, {n}] x) => (y)
+      <int64[2] s16 = {{16, 16}}, int64[2] s17 = {{17, 17}}, int64[1] s1 = {{17}}, int64[3] shape = {{3,4,4}}, float one = {{1}}>
+      {{ w16 = ConstantOfShape <value = float[1] {{0.5}}> (s16) w17 = ConstantOfShape <value = float[1] {{0.5}}> (s17)
+      bias = ConstantOfShape <value = float[1] {{0.5}}> (s1) r = ConstantOfShape <value = int8[1] {{2}}> (s16)
+      s = Sin (x) q = Cast <to = 3> (x) zero = Sub (one, one) far = Div (one, zero) {nodes} {end}
+    }}"""
+    formulas = [str(unit.formula) for unit in mined(tmp_path, text).units]
+    assert (formulas == []) if formula is None else (formula in str(formulas)), formulas
+
+
+def test_a_small_convolution_is_a_border_too(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1, 8, 9, 9] x) => (y) <int64[4] shape = {8, 8, 1, 1}> {
+      k = ConstantOfShape <value = float[1] {0.5}> (shape) s = Sin (x) c = Conv (s, k) y = Exp (c)
+    }"""
+    assert mined(tmp_path, text).units == ()
+
+
+def test_what_only_moves_data_is_no_unit(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[3, 8] x) => (y) <int64[3] shape = {3, 2, 4}> {
+      r = Reshape (x, shape) y = Transpose <perm = [1, 0, 2]> (r)
+    }"""
+    assert mined(tmp_path, text).units == ()
+
+
+def test_no_unit_has_a_path_around_it(tmp_path: Path) -> None:
+    """Between Sin and Add there is a product with a weight, which is in no unit."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[3, 64] x) => (y) <int64[2] shape = {64, 64}> {
+      w = ConstantOfShape <value = float[1] {0.01}> (shape) s = Sin (x) p = MatMul (s, w) e = Exp (p) a = Add (s, e) y = Abs (a)
+    }"""
+    (unit,) = mined(tmp_path, text).units
+    assert str(unit.formula) == "y = Abs(Exp(x) + z)"
+
+
+def test_a_unit_is_no_longer_than_anybody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.mining.merging.MOST_ATOMS", 3)
+    units = mined(tmp_path, network(spelled, spelled)).units
+    assert units and all(len(one.atoms) <= 3 for unit in units for one in unit.occurrences)
+
+
 def test_what_a_pattern_covers_is_not_mined(tmp_path: Path) -> None:
     def gelu(n: int, x: str) -> str:
         return f"d{n} = Div ({x}, root) e{n} = Erf (d{n}) s{n} = Add (e{n}, one) m{n} = Mul ({x}, s{n}) z{n} = Mul (m{n}, half)"
