@@ -11,6 +11,7 @@ from onnxruntime import InferenceSession
 
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.verification.noise import add_noise, nodes_of
+from onnx_subgraph.verification.rounded import where_rounded
 from onnx_subgraph.verification.verify import verify
 from onnx_subgraph.verification.whole_numbers import whole_numbers
 from tests.verification.models import write
@@ -44,6 +45,40 @@ def test_what_is_whole_by_its_computation(nodes: str, whole: bool) -> None:
     infer_shapes(model)
     (y,) = model.graph.outputs
     assert (y in whole_numbers(nodes_of(model))) is whole
+
+
+def test_a_default_of_an_input_may_be_replaced_by_another_number() -> None:
+    text = TEXT.replace("float16[2, 8] h)", "float two)").format(results="y", nodes="r = Round (x)  y = Mul (r, two)")
+    model = ir.from_onnx_text(text)
+    infer_shapes(model)
+    assert model.graph.outputs[0] not in whole_numbers(nodes_of(model))
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "first", "second", "rounded"),
+    [
+        ("Div", "float32", [6, 1, 3], [2, 3, 2], [False, True, False]),
+        ("Mul", "float32", [3, 1.1, 0.5], [2, 1.1, 3], [False, True, False]),
+        ("Sub", "float32", [3, 1e8, 1e8], [2, 1, 8], [False, True, False]),
+        ("Sum", "float32", [2**24 - 1, 2**24], [1, 2], [False, True]),
+        ("Sum", "float64", [2**24, 2**53], [2, 2], [False, True]),
+        ("Add", "float64", [2**24, 2**53], [2, 2], [False, True]),
+    ],
+)
+def test_only_elements_that_a_run_rounds_are_noisy(
+    operator: str, dtype: str, first: list[float], second: list[float], rounded: list[bool]
+) -> None:
+    """Those of arithmetic are seen by the operands; sums of other whole numbers, and of float64, by their size."""
+    kind = ir.DataType.from_numpy(np.dtype(dtype))
+    a, b, factor = (ir.val(name, kind, [len(first)]) for name in "abf")
+    result = (node := ir.node(operator, [a, b])).outputs[0]
+    result.dtype = kind
+    nodes = where_rounded(node, result, factor, kind)
+    nodes[-1].outputs[0].type = ir.TensorType(kind)
+    graph = ir.Graph([a, b, factor], nodes[-1].outputs, nodes=[node, *nodes], opset_imports={"": 17})
+    session = InferenceSession(ir.to_proto(ir.Model(graph, ir_version=8)).SerializeToString())
+    feeds = {"a": np.array(first, dtype), "b": np.array(second, dtype), "f": np.full(len(first), 3, dtype)}
+    np.testing.assert_array_equal(session.run(None, feeds)[0], np.where(rounded, 3, 1))
 
 
 EXACT = """<ir_version: 8, opset_import: ["" : OPSET]> g (TYPE[4, 64] x) => (RESULT[4, 64] y) {
