@@ -190,6 +190,20 @@ def test_the_input_is_never_changed_and_a_dry_run_writes_nothing(tmp_path: Path)
     assert hashlib.sha256(source.read_bytes()).digest() == before
 
 
+def test_a_result_that_is_not_accepted_is_not_written(tmp_path: Path) -> None:
+    asked: list[PartitionResult] = []
+
+    def refuse(given: PartitionResult) -> bool:
+        asked.append(given)
+        return False
+
+    source = written(LAYERS, tmp_path)
+    options = PartitionOptions("onnxruntime", EVERYTHING, verify=False)
+    result = partition(source, tmp_path / "out.onnx", options, accepts=refuse)
+    assert asked == [result] and result.engines
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
 def test_weights_in_a_data_file_are_used_from_there(elsewhere: bool, backend: str, tmp_path: Path) -> None:
