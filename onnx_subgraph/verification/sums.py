@@ -61,13 +61,15 @@ def _product(sizes: Iterable[object]) -> int:
 
 
 def _contracted(equation: str, shapes: Sequence[Shape]) -> int:
-    """The number of terms of an Einsum whose equation names all axes and its result."""
+    """The number of terms of an Einsum whose equation names its result."""
     operands, arrow, result = equation.replace(" ", "").partition("->")
-    if not arrow or "." in operands:
+    if not arrow:
         return 0
     sizes = dict[str, object]()
     for letters, shape in zip(operands.split(","), shapes, strict=False):
-        sizes.update(zip(letters, shape, strict=False))
+        before, _, behind = letters.partition("...")
+        sizes.update(zip(before, shape, strict=False))
+        sizes.update(zip(reversed(behind), reversed(shape), strict=False))
     return _product(size for letter, size in sizes.items() if letter not in result)
 
 

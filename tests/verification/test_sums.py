@@ -68,6 +68,8 @@ def test_a_long_sum_in_another_order_is_the_same(spelling: str, results: int, op
         ("float[3, k] x, float[k, 5] w", "MatMul (x, w)", 0, 0),
         ("float[3, 4096] x, int64[1] a", "ReduceSum (x, a)", 0, 0),
         ("float[3, 4096] x, float[4096] w", 'Einsum <equation = "...k,k"> (x, w)', 0, 0),
+        ("float[2, 3, 4096] x, float[4096, 5] w", 'Einsum <equation = "...k,kd->...d"> (x, w)', 1, 4096),
+        ("float[2, 3, 4096] x, float[2, 5, 4096] w", 'Einsum <equation = "a...k, a...k -> a..."> (x, w)', 0, 4096),
         ("float[3, 4096] x", "ReduceMax <axes = [-1]> (x)", 0, 0),
         ("float16[3, 4096] x, float16[4096, 5] w", "MatMul (x, w)", 0, 4096),
     ],
