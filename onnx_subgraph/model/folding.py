@@ -44,6 +44,8 @@ _MOVING = frozenset(
     )
 )
 """Operators that do not compute with floats: they move elements or cast them. A Scatter with a reduction computes."""
+_ROUNDED_ONCE = frozenset(("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt"))
+"""Operators whose results IEEE 754 defines to the last bit."""
 FLOATS = frozenset({np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)})
 
 
@@ -71,6 +73,20 @@ def is_exact(node: ir.Node, array: np.ndarray) -> bool:
     if array.dtype.kind in _ROUNDS_NOTHING:
         return node.op_type in _MOVING or "Quantize" not in node.op_type
     return node.op_type in _MOVING and node.attributes.get_string("reduction", "none") == "none"
+
+
+def is_reproducible(value: ir.Value) -> bool:
+    """Whether a constant is the same, bit for bit, whoever computes it. A Softmax is not, nor what moves its elements."""
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        node = value.producer()
+        if node is None or node.op_type == "Constant" or value.dtype is None or not value.dtype.is_floating_point():
+            continue
+        if node.op_type not in _MOVING | _ROUNDED_ONCE or node.attributes.get_string("reduction", "none") != "none":
+            return False
+        pending += [operand for operand in node.inputs if operand is not None]
+    return True
 
 
 def _is_beyond(array: np.ndarray, to: int | None) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.folding import is_exact
+from onnx_subgraph.model.folding import is_exact, is_reproducible
 from onnx_subgraph.model.naming import name_apart
 from onnx_subgraph.model.nested import graph_around, within
 from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, proved_only, same_shape
@@ -184,6 +184,8 @@ class Pass:
             return False
         if any(v.dtype is not None and a is not None and v.dtype.numpy() != a.dtype for v, a in zip(wanted, arrays, strict=True)):
             return False  # the file declares another type than the operator gives, which onnxruntime refuses
+        if not all(value is None or is_reproducible(value) for value in node.inputs):
+            return False
         self._produced.update(store(output, array) for output, array in zip(wanted, arrays, strict=True) if array is not None)
         remove(node)
         self._counts["computed"] += 1

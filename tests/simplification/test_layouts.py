@@ -395,6 +395,14 @@ def moving(proto: onnx.ModelProto) -> int:
     return sum(node.op_type in ("Transpose", "Squeeze", "Unsqueeze") for node in proto.graph.node)
 
 
+def test_what_moves_a_softmax_of_a_constant_is_not_computed_in_advance() -> None:
+    """onnx's evaluator gives another last bit than onnxruntime."""
+    body = "s = Softmax<axis = 0>(k) y = Transpose<perm = [1, 0]>(s) z = Add(x, y)"
+    weights = "float[2, 1] k = {0, 1}"
+    proto = parsed(body, "float[N, 2] x", "float[1, 2] y, float[A, B] z", weights)
+    check_same(proto, simplified(proto))
+
+
 @given(models())
 def test_any_model_computes_the_same(proto: onnx.ModelProto) -> None:
     try:
