@@ -237,6 +237,15 @@ def test_the_truth_is_computed_in_float64() -> None:
     )
 
 
+def test_the_elements_of_a_sequence_are_in_float64() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (seq(float[2]) x, int64 at) => (float[2] y)
+      { a = SequenceAt (x, at) y = Exp (a) }""")
+    given = [np.array([3.0, 4.0], np.float32), np.array([0.1, 0.2], np.float32)]
+    (found,) = evaluate(model, {"x": given, "at": np.array(1)}).values()
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, np.exp(given[1].astype(np.float64)))
+
+
 def test_erf_is_not_rounded_to_float32() -> None:
     """Otherwise 1 + erf(x) has no digit left at -5."""
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Erf (x) }""")

@@ -169,3 +169,16 @@ def test_rounds_that_do_not_come_to_an_end_are_told(length: int, tmp_path: Path,
         {("absolute", "after 2 rounds of matching and rewriting it could be replaced again")} if length > 4 else set()
     )
     assert all("matches its own replacement" in skip.change for skip in result.skipped)
+
+
+def test_a_model_is_simplified_though_rounds_do_not_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.rewriting.rounds.MOST_ROUNDS", 1)
+    (tmp_path / "absolute.yaml").write_text(ABSOLUTE)
+    model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
+    chain = " ".join(f"v{number + 1} = Abs(v{number})" for number in range(16))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2, 8] v0) => (float[2, 8] y) <float one = {{1}}>
+      {{ {chain} t = Mul(v16, one) y = Neg(t) }}"""
+    onnx.save(onnx.parser.parse_model(text), model)
+    fuse(model, fused, load_patterns([tmp_path]), Options())
+    operators = [node.op_type for node in onnx.load(fused).graph.node]
+    assert operators.count("Abs") > 1 and "Mul" not in operators

@@ -162,6 +162,27 @@ def test_few_labels_are_little_evidence(tmp_path: Path, rows: int, unseen: float
     assert any("may differ unseen" in line for line in evidence(verdict)) is (unseen > 0.01)
 
 
+@pytest.mark.parametrize(("row", "last"), [("x", 146), ("r", 159)])
+def test_further_labels_come_in_batches_until_there_are_enough(row: str, last: int, tmp_path: Path) -> None:
+    """Seven sets have nine labels, and each further one has 16. A graph that runs with one row only has one a set."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (int64[m] y) {{
+        one = Constant <value_ints = [1, 8]> ()  r = Reshape (x, one)  y = ArgMax <axis = 1, keepdims = 0> ({row}) }}"""
+    if row == "x":
+        text = text.replace("r = Reshape (x, one)", "")
+    verdict = verify(path := write(tmp_path / "m.onnx", text), path)
+    assert verdict.verdict == "equivalent" and max(run.seed or 0 for run in verdict.runs) == last
+
+
+def test_further_sets_are_coarse_and_have_the_sizes_of_the_user(tmp_path: Path) -> None:
+    """Of many sets some exceed the bounds of floats by chance."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (int64[n] y) {
+        y = ArgMax <axis = 1, keepdims = 0> (x) }"""
+    path = write(tmp_path / "m.onnx", text)
+    cases = Drawing(path, load(path), "CPUExecutionProvider", None, None).cases(0, {"x": (4, 8)}, None)
+    assert not isinstance(cases, Failure) and {case.sizes["n"] for case in cases} == {4}
+    assert [case.coarse for case in cases] == [(case.seed or 0) >= 128 for case in cases] and len(cases) > 30
+
+
 def test_another_label_for_one_input_in_five_is_found(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1, 8] x) => (int64[1] y) <float far = {0.84}, int64 none = {0}> {
         i = Constant <value_int = 0> ()  first = Gather <axis = 1> (x, i)  b = Greater (first, far)

@@ -18,6 +18,7 @@ from onnx_subgraph import pipeline
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.files.models import load
 from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.options import Options
 from onnx_subgraph.report.wording import exceptions
 from onnx_subgraph.verification import trial
@@ -26,6 +27,7 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.judge import compare
 from onnx_subgraph.verification.larger import FREE, LONG, WIDE
+from onnx_subgraph.verification.noise import noisy
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, open_session, run
 from onnx_subgraph.verification.trial import CPU
@@ -220,6 +222,17 @@ def test_noise_is_measured_though_a_branch_declares_a_shape_that_its_result_does
     verdict = verify(rounded, copied)
     assert (verdict.verdict, verdict.reason) == ("equivalent", "")
     assert verify(copied, rounded).verdict == "different"
+
+
+def test_a_model_with_noise_declares_what_its_file_declares() -> None:
+    """Where onnxruntime refuses inferred shapes, it opens the model without them."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y) { a = Exp (x) y = Exp (a) }'
+    infer_shapes(model := ir.from_onnx_text(text))
+    moved = noisy(model, 1)
+    assert not isinstance(moved, str)
+    with declared_only(moved):
+        made = [v.shape for node in moved.graph for v in node.outputs if "noise" in str(v.name) and not v.is_graph_output()]
+    assert made and not any(made)
 
 
 def test_a_position_that_a_loop_counts_is_exact(tmp_path: Path) -> None:
