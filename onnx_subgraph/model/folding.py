@@ -44,8 +44,10 @@ _MOVING = frozenset(
     )
 )
 """Operators that do not compute with floats: they move elements or cast them. A Scatter with a reduction computes."""
-_ROUNDED_ONCE = frozenset(("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt"))
-"""Operators whose results IEEE 754 defines to the last bit."""
+_ROUNDED_ONCE = frozenset(
+    ("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Relu", "Max", "Min", "Clip", "Floor", "Ceil", "Round", "Sign")
+)
+"""Operators whose results are defined to the last bit, by IEEE 754 where they round."""
 FLOATS = frozenset({np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)})
 
 

@@ -100,7 +100,10 @@ class _Region:
         return next(((at, at + len(sizes)) for at in starts if all(map(same_dim, sizes, kept[at:]))), None)
 
     def _operands(self, node: ir.Node) -> list[ir.Value] | None:
-        """The operands of an elementwise operator without its numbers; [] for a reduction of these axes; None for other nodes."""
+        """The operands of an elementwise operator without its numbers; [] for a reduction of these axes; None for other nodes.
+
+        An operator on numbers alone has no reduction before it that could keep the axes.
+        """
         if node.op_type.startswith("Reduce") and not node.domain:
             kept = _kept(self.constants, node)
             if kept is None or not same_shape(kept, self.node.outputs[0]):
@@ -110,7 +113,8 @@ class _Region:
         if not is_elementwise(node.op_type, node.domain):
             return None
         operands = [value for value in node.inputs if value is not None and self.constants.scalar(value) is None]
-        return operands if all(same_shape(value, self.source) for value in (*operands, *node.outputs)) else None
+        is_alike = all(same_shape(value, self.source) for value in (*operands, *node.outputs))
+        return operands if operands and is_alike else None
 
 
 def _kept(constants: Constants, reduction: ir.Node) -> ir.Shape | None:

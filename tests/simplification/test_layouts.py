@@ -409,6 +409,13 @@ def test_what_moves_a_rounded_constant_is_not_computed_in_advance(node: str, sta
     assert (node.partition("<")[0] in operators(written)) is stays
 
 
+def test_no_axes_are_kept_where_no_reduction_drops_them() -> None:
+    body = "a = Exp(k) y = Unsqueeze(a, zero) z = Add(x, y)"
+    weights = "float[1, 1] k = {2}, int64[1] zero = {0}"
+    proto = parsed(body, "float[N, 2, 2] x", "float[1, 1, 1] y, float[A, B, C] z", weights)
+    check_same(proto, simplified(proto))
+
+
 @given(models())
 def test_any_model_computes_the_same(proto: onnx.ModelProto) -> None:
     try:
