@@ -100,8 +100,9 @@ def _is_beyond(array: np.ndarray, to: int | None) -> bool:
 
 
 def is_disputed(size: int, start: int, end: int, step: int) -> bool:
-    """Whether a Slice back is not what numpy takes: onnxruntime moves an early start to the first element, and goes to that from
-    an end without limit. Otherwise both agree.
+    """Whether numpy takes other elements than onnxruntime: for a step back, from before the first element or with no end.
+
+    onnxruntime then begins at the first element, or goes on to it.
     """
     return step < 0 and (start < -size or end >= _ENDLESS)
 

@@ -1,4 +1,4 @@
-"""More cases where outputs of labels have few elements: a classifier gives one for each row, and few equal ones show little."""
+"""More cases where outputs of labels have few elements. A classifier gives one label for each row; few equal ones show little."""
 
 from __future__ import annotations
 

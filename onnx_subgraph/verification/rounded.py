@@ -16,7 +16,7 @@ from onnx_subgraph.model.nested import operands
 
 ELEMENTWISE = frozenset(("Add", "Sub", "Mul", "Div"))
 """Operators of which a result of at most 32 bits is compared with one in float64, which holds their exact results.
-A quotient that it does not hold differs from each number of 24 bits by more than it rounds."""
+A quotient without an exact float64 is further from each float32 than float64 rounds, so it is seen to be rounded."""
 CHOOSING = frozenset(
     {"TopK", "ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "NonZero", "Unique"}
     | {"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Round", "Floor", "Ceil", "Sign"}
