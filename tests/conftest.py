@@ -62,7 +62,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def forked_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands of sessions run in forks of one process, to save the time of imports."""
     from onnx_subgraph.session import commands
-    from tests.session.forked import SUBPROCESS
+    from tests.forked import SUBPROCESS
 
     monkeypatch.setattr(commands, "subprocess", SUBPROCESS)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import runpy
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +15,7 @@ import onnx
 import pytest
 
 from onnx_subgraph.cli import main
-from onnx_subgraph.cli.workers import PRELOADED
+from tests.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,32 +93,16 @@ def run_process() -> Run:
 
 
 def forked(code: str, *arguments: object, folder: Path, **environment: str) -> Result:
-    """Run `code` as a program in a process of its own.
+    """Run `code` as a program in a fork.
 
-    It is forked from a process that has imported the command line, to save time.
-
-    folder: an empty folder for the program and its files.
+    folder: an empty folder for the program.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([PRELOADED])
-    program, streams = folder / "program.py", (folder / "out", folder / "err")
+    program = folder / "program.py"
     program.write_text(code, encoding="utf-8")
-    process = context.Process(target=_execute, args=([str(program), *map(str, arguments)], streams, environment), daemon=True)
-    process.start()
-    process.join(300)
-    assert process.exitcode is not None
-    return Result(process.exitcode, *(stream.read_text(encoding="utf-8") for stream in streams))
-
-
-def _execute(words: list[str], streams: tuple[Path, Path], environment: dict[str, str]) -> None:
-    for number, path in enumerate(streams, 1):
-        with path.open("w", encoding="utf-8") as stream:
-            os.dup2(stream.fileno(), number)
-    os.chdir(ROOT)
-    os.environ.update(environment)
-    tempfile.tempdir = None  # look the cache up again, in the new environment
-    sys.argv = words
-    runpy.run_path(words[0], run_name="__main__")
+    with Forked([str(program), *map(str, arguments)], {**os.environ, **environment}) as process:
+        out, err = process.communicate(300)
+    assert process.returncode is not None
+    return Result(process.returncode, out, err)
 
 
 @pytest.fixture

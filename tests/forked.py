@@ -1,6 +1,6 @@
-"""A stand-in for `subprocess.Popen` in the tests of sessions: commands in forks of a process that has imported the command line.
+"""Programs of tests in forks of a process that has imported the command line.
 
-To import it takes four times as long as to fuse a small model. Programs that tests start run their commands with the real one.
+To import it takes four times as long as to fuse a small model. A fork stands in for a `subprocess.Popen`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ SUBPROCESS = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
 
 
 class Forked:
-    """A process that runs a module with words, as much of a `Popen` as the commands of sessions use."""
+    """A process that runs a module or a program with words, as much of a `Popen` as the tests use.
+
+    words: the module's name or the program's path (`….py`), and its arguments.
+    """
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -87,4 +90,7 @@ def _execute(words: list[str], streams: list[Path], environment: dict[str, str])
     own = [place for place in sys.path if place.startswith((sys.prefix, sys.base_prefix))]
     sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *own]
     sys.argv = words
-    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    if words[0].endswith(".py"):
+        runpy.run_path(words[0], run_name="__main__")
+    else:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
