@@ -232,7 +232,9 @@ def _fused(groups: Sequence[grouping.Fusion]) -> list[RenderableType]:
         assuming[group.pattern] = assuming.get(group.pattern, frozenset()) | group.assumes
     legend = [f"{pattern} assumes {assumption(names)}; this was not checked" for pattern, names in assuming.items() if names]
     if any(group.added > group.removed for group in groups):
-        legend.append("more nodes than before: they are measured to take less time, or bring operands into the fused operator's form")
+        legend.append(
+            "more nodes than before: they are measured to take less time, or bring operands into the fused operator's form"
+        )
     return [_fusions(groups), *(Text(line, "dim") for line in legend)]
 
 

@@ -30,12 +30,10 @@ two of its values. A few draws do not show how far each element goes, so differe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from onnx_subgraph.verification.blocks import Array, Spread, elementwise, spread_of, sum_of_squares, wide
 
 ELEMENT = 8.0
 """The allowed difference of an element, in units of its largest noise plus the root mean square of the loudest draw."""
@@ -87,16 +85,16 @@ class Noise:
             noise.add(reference[mask], other[mask], with_flips=with_flips)
         difference = difference_of(reference, other)
         finite = np.isfinite(difference)
-        difference = np.where(finite, difference, 0.0)
+        difference[~finite] = 0.0
         numbers = ~np.isfinite(reference) & np.isfinite(other)
         if numbers.any():
             self.unsteady = numbers if self.unsteady is None else self.unsteady | numbers
-        jumped = difference > JUMP * (np.quantile(difference, 1.0 - MOST_JUMPS) + _floor(reference))
+        jumped = _jumped(reference, difference)
         self.flips = max(self.flips, float(np.mean(jumped)) * with_flips)
-        difference = np.where(jumped, 0.0, difference)
-        self.largest = difference if self.largest is None else np.maximum(self.largest, difference)
+        difference[jumped] = 0.0
+        self.largest = difference if self.largest is None else np.maximum(self.largest, difference, out=self.largest)
         count = int((finite & ~jumped).sum())
-        self.loudest = max(self.loudest, float(np.sqrt(np.sum(difference**2) / max(1, count))))
+        self.loudest = max(self.loudest, float(np.sqrt(sum_of_squares(difference) / max(1, count))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ class Bound:
 
     def times(self, factor: float) -> Bound:
         """The bound for a candidate whose roundings are larger by `factor`; bounds of discrete outputs are not scaled."""
-        if np.isinf(self.aggregate):
+        if factor == 1.0 or np.isinf(self.aggregate):
             return self
         parts = tuple((mask, part.times(factor)) for mask, part in self.parts)
         return replace(self, element=self.element * factor, aggregate=self.aggregate * factor, parts=parts)
@@ -163,17 +161,17 @@ def bound(
     if not is_float(reference):
         return Bound(np.asarray(min(1.0, FLIPS * noise.flips)))
     free = ~np.isfinite(reference) if fix_overflows else noise.unsteady
-    numbers = wide(reference)
-    finite = np.isfinite(numbers)
-    magnitude = np.where(finite, np.abs(numbers), 0.0)
     if rtol is not None or atol is not None:
-        return Bound(np.asarray((atol or 0.0) + (rtol or 0.0) * magnitude), free=free)
-    local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else 0.0
-    element = np.asarray(ELEMENT * (local + noise.loudest) + _floor(reference))
-    aggregate = AGGREGATE * noise.loudest + _unit(reference) * _scale(magnitude)
-    values = numbers[finite].view(np.float64)  # of complex numbers, both parts
-    furthest = float(np.ptp(values)) if values.size else 0.0
-    if noise.loudest and aggregate >= np.std(values):
+        near, far = atol or 0.0, rtol or 0.0
+        return Bound(elementwise(lambda block: near + far * _magnitude(block), reference), free=free)
+    spread, unit = spread_of(reference), _unit(reference)
+    scale = _scale(reference, spread)
+    local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else np.zeros(())
+    everywhere = ELEMENT * noise.loudest + unit * scale
+    element = elementwise(lambda block, moved: unit * _magnitude(block) + (ELEMENT * moved + everywhere), reference, local)
+    aggregate = AGGREGATE * noise.loudest + unit * scale
+    furthest = spread.furthest
+    if noise.loudest and aggregate >= spread.deviation:
         element, aggregate = np.maximum(element, furthest), max(aggregate, furthest)
     parts = tuple((mask, _of_part(bound(reference[mask], part, fix_overflows=fix_overflows))) for mask, part in noise.parts)
     return Bound(element, aggregate, free, min(1.0, FLIPS * noise.flips), furthest, parts)
@@ -185,28 +183,32 @@ def _of_part(whole: Bound) -> Bound:
     return replace(whole, aggregate=max(whole.aggregate, float(whole.element.max()))) if few else whole
 
 
-def _floor(reference: Array) -> Array:
-    """The difference of each element that any fused kernel may have."""
-    magnitude = np.abs(wide(reference))
-    magnitude = np.where(np.isfinite(magnitude), magnitude, 0.0)
-    return np.asarray(_unit(reference) * (magnitude + _scale(magnitude)))
+def _jumped(reference: Array, difference: Array) -> Array:
+    """The elements that jump in a draw. The differences are finite."""
+    unit = _unit(reference)
+    floor = unit * _scale(reference, spread_of(reference))
+    if difference.max() <= JUMP * floor:
+        return np.zeros(reference.shape, bool)
+    usual = float(np.quantile(difference, 1.0 - MOST_JUMPS)) + floor
+    return elementwise(lambda moved, block: moved > JUMP * (usual + unit * _magnitude(block)), difference, reference, dtype=bool)
+
+
+def _magnitude(block: Array) -> Array:
+    """The absolute value of each element, 0 for NaN and infinity."""
+    magnitude = np.abs(wide(block))
+    return np.where(np.isfinite(magnitude), magnitude, 0.0)
 
 
 def _unit(reference: Array) -> float:
     return (FLOOR if reference.dtype.itemsize > 2 else NARROW_FLOOR) * epsilon(reference)
 
 
-def _scale(magnitude: Array) -> float:
+def _scale(reference: Array, spread: Spread) -> float:
     """The root mean square of an output."""
-    return float(np.sqrt(np.mean(magnitude**2))) if magnitude.size else 0.0
-
-
-def wide(array: Array) -> Array:
-    """The array in float64, if it is not of complex numbers."""
-    return array if array.dtype.kind == "c" else array.astype(np.float64)
+    return float(np.sqrt(spread.squares / reference.size)) if reference.size else 0.0
 
 
 def difference_of(reference: Array, other: Array) -> Array:
-    """The absolute difference of each element, in float64."""
+    """The absolute difference of each element, in float64, in a new array."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(np.abs(wide(other) - wide(reference)), np.float64)
+        return elementwise(lambda mine, theirs: np.abs(wide(theirs) - wide(mine)), reference, other)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from onnx_subgraph.inputs.feeds import Feeds
 from onnx_subgraph.inputs.sizes import Sizes
-from onnx_subgraph.verification.bounds import Array, Bound, Noise
+from onnx_subgraph.verification.blocks import Array
+from onnx_subgraph.verification.bounds import Bound, Noise
 from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 

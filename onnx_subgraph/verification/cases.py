@@ -22,7 +22,8 @@ from onnx_subgraph.inputs.draws import Floats
 from onnx_subgraph.inputs.feeds import Feeds, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.inputs.refusal import Refusals
 from onnx_subgraph.inputs.sizes import FIRST, SECOND, Likely, Sizes, fixed_by, with_ones
-from onnx_subgraph.verification.bounds import Array, Bound, Noise, bound
+from onnx_subgraph.verification.blocks import Array
+from onnx_subgraph.verification.bounds import Bound, Noise, bound
 from onnx_subgraph.verification.case import COARSE, Case, measure
 from onnx_subgraph.verification.fatal import guarded
 from onnx_subgraph.verification.fed import Fed, fed
@@ -228,8 +229,8 @@ class Drawing:
         self._noises = self._noises or [{name: case.no_noise(name) for name in flatten(case.outputs)} for case in cases]
         if kind == "optimised":
             measure(self.open_optimised(), cases, self._noises, 1)
-            self._leave_spoiled(cases)
             self._bound(cases, self._noises)
+            self._leave_spoiled(cases)
             return True
         few = kind == "noisy"
         noisy = self.open_noisy(1 if few else 2)
@@ -245,25 +246,26 @@ class Drawing:
         """Compare outputs that optimisation changes in shape, or by more than a rounding, without it only: onnxruntime errs."""
         for case, noises in zip(cases, self._noises, strict=True):
             for name, array in flatten(case.outputs).items():
-                spoils = noises[name].reshaped or is_too_wide(array, self._bound_of(name, array, noises[name]))
-                if spoils and name not in self.fed.random:
+                measured = case.bounds[name].times(1.0 / COARSE if case.coarse else 1.0)
+                if name not in self.fed.random and (noises[name].reshaped or is_too_wide(array, measured)):
                     case.spoiled.add(name)
                     noises[name] = case.no_noise(name)
+                    case.bounds[name] = self._bound_of(name, array, noises[name], case)
                     self._say(f"{name} is compared without optimisation only: onnxruntime's changes it in the original")
 
     def _bound(self, cases: Sequence[Case], noises: Sequence[Mapping[str, Noise]]) -> None:
         """Set the bounds of all cases from rtol and atol, or from the noise."""
         for case, noise in zip(cases, noises, strict=True):
             known = {name: (a, noise.get(name) or case.no_noise(name)) for name, a in flatten(case.outputs).items()}
-            bounds = {name: self._bound_of(name, *one) for name, one in known.items()}
-            case.bounds = {name: one.times(COARSE) for name, one in bounds.items()} if case.coarse else bounds
+            case.bounds = {name: self._bound_of(name, *one, case) for name, one in known.items()}
 
-    def _bound_of(self, name: str, array: Array, noise: Noise) -> Bound:
+    def _bound_of(self, name: str, array: Array, noise: Noise, case: Case) -> Bound:
         if name in self.fed.random:
             return Bound(np.asarray(np.inf), free=np.ones(array.shape, bool))
         if noise.unsteady is not None and not self.fix_overflows:
             self._say(f"{name} is NaN or infinite at some elements in the original, and a number where onnxruntime optimises it")
-        return bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
+        allowed = bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
+        return allowed.times(COARSE if case.coarse else 1.0)
 
     def _say(self, remark: str) -> None:
         self.remarks += [] if remark in self.remarks else [remark]

@@ -17,7 +17,8 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import operands
-from onnx_subgraph.verification.bounds import FLOOR, Array
+from onnx_subgraph.verification.blocks import Array
+from onnx_subgraph.verification.bounds import FLOOR
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.judge import beyond, flatten

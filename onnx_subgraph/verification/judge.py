@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from onnx_subgraph.verification.bounds import Array, Bound, difference_of, is_float, wide
+from onnx_subgraph.verification.blocks import Array, blocks, elementwise, wide
+from onnx_subgraph.verification.bounds import Bound, difference_of, is_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +65,59 @@ def _compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
         return Finding(0.0, 0.0)
     if not is_float(reference):
         return _compare_exactly(reference, candidate, float(allowed.element))
-    problem, overflows = _misplaced(wide(reference), wide(candidate), allowed.free)
-    difference = difference_of(reference, candidate)
-    finite = np.isfinite(difference)
-    difference = np.where(finite, difference, 0.0)
-    limits = np.broadcast_to(allowed.element, reference.shape)
-    # ratio of difference to bound; infinite where the bound is 0 and there is a difference
-    with np.errstate(divide="ignore", invalid="ignore"):
-        excess = np.where(difference > 0.0, difference / limits, 0.0)
-    jumped = (excess > 1.0) & (difference <= allowed.furthest)
-    jumps = int(jumped.sum()) if np.mean(jumped) <= allowed.jumps else 0
-    if jumps:
-        excess, difference = np.where(jumped, 0.0, excess), np.where(jumped, 0.0, difference)
-    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), reference.shape))
-    error, limit, compared = float(difference[worst]), float(limits[worst]), int(finite.sum())
-    if not problem and error <= limit and compared:
-        rms = float(np.sqrt(np.sum(difference**2) / compared))
+    problem, overflows = _misplaced(reference, candidate, allowed.free)
+    compared, jumps, largest, without = _differences(reference, candidate, allowed)
+    if jumps / reference.size > allowed.jumps:
+        jumps = 0
+    told = without if jumps else largest
+    worst = tuple(int(i) for i in np.unravel_index(told.at, reference.shape))
+    if not problem and told.error <= told.limit and compared:
+        rms = float(np.sqrt(told.squares / compared))
         if rms > allowed.aggregate:
             problem = f"differs by {rms:.3g} in root mean square over {compared} elements, {allowed.aggregate:.3g} is allowed"
-    return Finding(error, limit, worst, problem, compared, overflows, jumps)
+    return Finding(told.error, told.limit, worst, problem, compared, overflows, jumps)
+
+
+@dataclass(slots=True)
+class _Largest:
+    """The element `at` with the largest ratio of difference to limit so far, and the sum of the squares of all differences."""
+
+    ratio: float = -1.0
+    error: float = 0.0
+    limit: float = 0.0
+    at: int = 0
+    squares: float = 0.0
+
+    def add(self, start: int, difference: Array, limits: Array, ratio: Array) -> None:
+        """Add the block that starts at the element `start`."""
+        here = int(np.argmax(ratio))
+        if not ratio[here] <= self.ratio:
+            self.ratio, self.error, self.at = float(ratio[here]), float(difference[here]), start + here
+            self.limit = float(limits if limits.ndim == 0 else limits[here])
+        self.squares += float(np.sum(np.square(difference)))
+
+
+def _differences(reference: Array, candidate: Array, allowed: Bound) -> tuple[int, int, _Largest, _Largest]:
+    """The number of elements that are compared, and of those that may have jumped; the largest of all, and without those."""
+    compared, jumps, start = 0, 0, 0
+    largest, without = _Largest(), None
+    for mine, theirs, limits in blocks(reference, candidate, allowed.element):
+        difference = difference_of(mine.reshape(-1), theirs.reshape(-1))
+        finite = np.isfinite(difference)
+        difference[~finite] = 0.0
+        # infinite where the limit is 0 and there is a difference
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(difference > 0.0, difference / limits, 0.0)
+        compared += int(finite.sum())
+        jumped = (ratio > 1.0) & (difference <= allowed.furthest)
+        if without is None and jumped.any():
+            without = replace(largest)
+        largest.add(start, difference, limits, ratio)
+        if without is not None:
+            jumps += int(jumped.sum())
+            without.add(start, np.where(jumped, 0.0, difference), limits, np.where(jumped, 0.0, ratio))
+        start += difference.size
+    return compared, jumps, largest, without or largest
 
 
 def compare_all(reference: Mapping[str, Any], candidate: Mapping[str, Any], bounds: Mapping[str, Bound]) -> dict[str, Finding]:
@@ -158,20 +193,23 @@ def _misplaced(reference: Array, candidate: Array, free: Array | None) -> tuple[
     if reference.dtype.kind == "c":
         real, imaginary = _misplaced(reference.real, candidate.real, free), _misplaced(reference.imag, candidate.imag, free)
         return (real[0] or imaginary[0], real[1] + imaginary[1])
-    wrong = (
-        (~np.isfinite(reference) | ~np.isfinite(candidate))
-        & ~(np.isnan(reference) & np.isnan(candidate))
-        & (reference != candidate)
-    )
+    wrong = elementwise(lambda mine, theirs: _are_misplaced(wide(mine), wide(theirs)), reference, candidate, dtype=bool)
     if free is not None:
         wrong &= ~free
     if not wrong.any():
         return "", 0
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     count = int(wrong.sum())
-    numbers = bool((~np.isfinite(reference) & np.isfinite(candidate))[wrong].all())
-    said = f"is {candidate[index]:.3g} at {list(index)}, where the reference is {reference[index]} ({count} such elements)"
+    numbers = not np.isfinite(reference[wrong]).any() and bool(np.isfinite(candidate[wrong]).all())
+    found, wanted = float(candidate[index]), float(reference[index])
+    said = f"is {found:.3g} at {list(index)}, where the reference is {wanted} ({count} such elements)"
     return (f"{said}: the reference overflows, it does not" if numbers else said), count if numbers else 0
+
+
+def _are_misplaced(reference: Array, candidate: Array) -> Array:
+    """The elements where one is NaN or infinite, and the other is different."""
+    numbers = np.isfinite(reference) & np.isfinite(candidate)
+    return np.asarray(~(numbers | (np.isnan(reference) & np.isnan(candidate)) | (reference == candidate)))
 
 
 def _compare_exactly(reference: Array, candidate: Array, allowed: float) -> Finding:

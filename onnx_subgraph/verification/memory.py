@@ -18,7 +18,7 @@ from onnx_subgraph.files.inside import ModelFile
 from onnx_subgraph.files.models import serialized, size_on_disk
 from onnx_subgraph.files.protobuf import tensors
 from onnx_subgraph.files.weights import is_linked
-from onnx_subgraph.verification.bounds import Array
+from onnx_subgraph.verification.blocks import Array
 from onnx_subgraph.verification.sessions import Failure, Session, open_session
 
 LARGE = 1 << 20

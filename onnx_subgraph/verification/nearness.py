@@ -19,7 +19,8 @@ from onnx.inliner import inline_local_functions
 from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.files.texts import make_readable
 from onnx_subgraph.verification.accuracy import SLACK
-from onnx_subgraph.verification.bounds import AGGREGATE, Array, Bound, Noise, bound, is_float
+from onnx_subgraph.verification.blocks import Array
+from onnx_subgraph.verification.bounds import AGGREGATE, Bound, Noise, bound, is_float
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import Finding, compare, flatten
 from onnx_subgraph.verification.randomness import with_results_fed

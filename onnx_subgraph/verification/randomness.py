@@ -18,7 +18,8 @@ from onnx_subgraph.model.attributes import plain_value
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.operators.randomness import RANDOM
 from onnx_subgraph.operators.schemas import canonical, schema
-from onnx_subgraph.verification.bounds import Array, is_float
+from onnx_subgraph.verification.blocks import Array
+from onnx_subgraph.verification.bounds import is_float
 from onnx_subgraph.verification.sessions import Outputs
 
 _KNOWN = frozenset(("", "ai.onnx", "ai.onnx.ml", "com.microsoft"))

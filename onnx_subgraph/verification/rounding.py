@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from onnx_subgraph.evaluator.truth import UnknownError
-from onnx_subgraph.verification.bounds import Array, is_float
+from onnx_subgraph.verification.blocks import Array
+from onnx_subgraph.verification.bounds import is_float
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.reference import Reference

@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from onnx_subgraph.verification.bounds import Array, Bound, epsilon, is_float
+from onnx_subgraph.verification.blocks import Array, spread_of, sum_of_squares
+from onnx_subgraph.verification.bounds import Bound, epsilon, is_float
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import flatten
 from onnx_subgraph.verification.verdict import Showing
@@ -94,10 +95,9 @@ def _power(array: Array, allowed: Bound) -> float | None:
     if not is_float(array):
         return float(allowed.element) or None
     with np.errstate(all="ignore"):
-        wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-        finite = wide[np.isfinite(wide)]
-        spread = (float(np.std(finite)) if finite.size > 1 else 0.0) or float(np.abs(finite).max(initial=0.0))
-        own = float(np.sqrt(np.mean(np.broadcast_to(allowed.element, array.shape) ** 2)))
+        values = spread_of(array)
+        spread = values.deviation or max(values.largest, -values.least)
+        own = float(np.sqrt(sum_of_squares(allowed.element) / allowed.element.size))
     bound = allowed.aggregate if np.isfinite(allowed.aggregate) else own
     if not np.isfinite(bound) or (bound and not spread):
         return np.inf

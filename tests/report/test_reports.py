@@ -204,7 +204,10 @@ def test_the_table_of_fusions_has_a_legend() -> None:
     grown = replace(RESULT, rewrites=(Rewrite("rotary", "com.microsoft.RotaryEmbedding", "/R", ("/a",), 3),))
     report = shown(text.fusion(grown))
     assert "assumes" not in report
-    assert "\nmore nodes than before: they are measured to take less time, or bring operands into the fused operator's form" in report
+    assert (
+        "\nmore nodes than before: they are measured to take less time, or bring operands into the fused operator's form"
+        in report
+    )
 
 
 def test_a_report_says_that_nothing_fused() -> None:
