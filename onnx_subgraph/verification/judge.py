@@ -200,7 +200,7 @@ def _misplaced(reference: Array, candidate: Array, free: Array | None) -> tuple[
         return "", 0
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     count = int(wrong.sum())
-    numbers = not np.isfinite(reference[wrong]).any() and bool(np.isfinite(candidate[wrong]).all())
+    numbers = bool(np.isfinite(candidate[wrong]).all())
     found, wanted = float(candidate[index]), float(reference[index])
     said = f"is {found:.3g} at {list(index)}, where the reference is {wanted} ({count} such elements)"
     return (f"{said}: the reference overflows, it does not" if numbers else said), count if numbers else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from onnx_subgraph.verification import blocks
 from onnx_subgraph.verification.blocks import Array, elementwise, spread_of, sum_of_squares
-from onnx_subgraph.verification.bounds import Noise, bound
+from onnx_subgraph.verification.bounds import FLOOR, JUMP, MOST_JUMPS, Noise, bound
 from onnx_subgraph.verification.judge import compare
 
 NUMBERS = st.sampled_from([0.0, 1.0, -2.5, 3e-3, 1e4, 7.0, np.nan, np.inf, -np.inf])
@@ -66,6 +67,7 @@ def test_a_finding_is_the_same_in_any_blocks(dtype: str, seed: int, wrong: list[
     draw, candidate = near(reference), near(reference)
     for at, number in wrong:
         candidate[at] = number
+    candidate = reference.copy() if seed % 5 == 0 else candidate
     found = []
     for blocks.BLOCK in (1 << 16, size):
         noise = Noise()
@@ -87,3 +89,34 @@ def test_a_comparison_takes_no_memory_of_the_size_of_the_output() -> None:
     assert found.equal
     assert found.compared == reference.size
     assert peak < 2 * reference.size  # two bytes an element; one array of float64 takes eight
+
+
+@pytest.mark.parametrize("size", SEVERAL)
+def test_elements_that_jump_are_left_out_of_all_blocks(size: int) -> None:
+    reference = np.linspace(-3.0, 3.0, 64)
+    allowed = replace(bound(reference), element=np.full(64, 1e-3), aggregate=1e-4, jumps=2 / 64, furthest=6.0)
+    candidate = reference.copy()
+    candidate[[2, 30]] += [5e-4, -2.0]
+    blocks.BLOCK = size
+    found = compare(reference, candidate, allowed)
+    assert (found.equal, found.worst, found.jumps) == (True, (2,), 1)
+    assert found.error == pytest.approx(5e-4)
+    candidate[50:53] -= [2.0, 2.5, 2.0]
+    found = compare(reference, candidate, allowed)
+    assert (found.equal, found.worst, found.jumps) == (False, (51,), 0), "more than two are no jumps"
+
+
+@given(
+    seed=st.integers(0, 10_000), far=st.sampled_from([0.9, 1.1]), usual=st.sampled_from([1e-9, 1e-6, 1e-3]), last=st.booleans()
+)
+def test_an_element_jumps_that_moves_further_than_nearly_all_others(seed: int, far: float, usual: float, last: bool) -> None:
+    """JUMP times more than they move, and than kernels differ anyway."""
+    rng = np.random.default_rng(seed)
+    reference, moved = rng.standard_normal(80).astype(np.float32), usual * rng.random(80)
+    at = -1 if last else 0
+    floor = FLOOR * np.finfo(np.float32).eps * (abs(reference[at]) + np.sqrt(np.mean(reference**2)))
+    moved[at] = far * JUMP * (np.quantile(np.delete(moved, at), 1.0 - MOST_JUMPS) + floor)
+    noise = Noise()
+    noise.add(reference, reference + moved)
+    limit = JUMP * (np.quantile(moved, 1.0 - MOST_JUMPS) + floor)
+    assert (noise.flips > 0) == (moved[at] > limit)

@@ -107,3 +107,11 @@ def test_nothing_spoils_an_output_that_is_empty() -> None:
     assert not is_too_wide(empty.astype(np.float32), Bound(empty)) and not is_too_wide(
         empty.astype(np.int64), Bound(np.array(1.0))
     )
+
+
+def test_outputs_of_one_number_are_measured_by_its_size() -> None:
+    """They have no spread. The sign does not matter."""
+    for sign in (1, -1):
+        array = np.full(8, 5.0 * sign, np.float32)
+        assert is_too_wide(array, Bound(np.asarray(0.0), aggregate=0.6))
+        assert not is_too_wide(array, Bound(np.asarray(0.0), aggregate=0.4))

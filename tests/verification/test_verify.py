@@ -22,7 +22,7 @@ from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.options import Options
 from onnx_subgraph.report.wording import exceptions
 from onnx_subgraph.verification import trial
-from onnx_subgraph.verification.bounds import Noise, bound
+from onnx_subgraph.verification.bounds import Bound, Noise, bound
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.judge import compare
@@ -776,10 +776,22 @@ def test_optimisation_that_changes_the_shape_in_the_original_spoils_an_output(sh
     reference, noise, said = {"y": np.zeros((2, 3), np.float32)}, Noise(), list[str]()
     case = Case({}, 0, {}, reference, {"y": bound(reference["y"])})
     noise.add(reference["y"], np.zeros(shape, np.float32))
-    told = {"_noises": [{"y": noise}], "_say": said.append, "_bound_of": lambda *_: case.bounds["y"]}
+    without = Bound(np.asarray(0.0))
+    told = {"_noises": [{"y": noise}], "_say": said.append, "_bound_of": lambda *_: without}
     drawing = SimpleNamespace(fed=SimpleNamespace(random=()), **told)
     Drawing._leave_spoiled(cast("Drawing", drawing), [case])
     assert case.spoiled == spoiled and bool(said) == bool(spoiled)
+    assert (case.bounds["y"] is without) == bool(spoiled), "its bound is that without optimisation"
+
+
+@pytest.mark.parametrize(("coarse", "spoiled"), [(False, {"y"}), (True, set())])
+def test_the_bound_of_a_coarse_case_does_not_spoil_an_output(coarse: bool, spoiled: set[str]) -> None:
+    """It is four times that of the noise, which alone decides."""
+    reference = {"y": np.array([-1.0, 1.0], np.float32)}
+    case = Case({}, 0, {}, reference, {"y": Bound(np.asarray(0.2), aggregate=0.2)}, coarse=coarse)
+    drawing = SimpleNamespace(fed=SimpleNamespace(random=()), _noises=[{"y": Noise()}], _say=str, _bound_of=lambda *_: None)
+    Drawing._leave_spoiled(cast("Drawing", drawing), [case])
+    assert case.spoiled == spoiled
 
 
 @pytest.mark.parametrize("sample", ["bert_torchscript", "gpt2_dynamo", "mobilenet_v3_torchscript"])
