@@ -26,7 +26,7 @@ from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outcomes import Outcomes
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.plan import Plan, plan, root_name
-from onnx_subgraph.rewriting.read_values import equal_values, repeating_values, uniform_values
+from onnx_subgraph.rewriting.read_values import equal_values, repeating_values, triangular_values, uniform_values
 from onnx_subgraph.rewriting.replacement import Site
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 from onnx_subgraph.rewriting.sequence import in_sequence
@@ -139,6 +139,7 @@ def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], exce
     before = _cut(removed, old, planned, site, equal) if record is not None else None
     alike = {str(value.name): str(other.name) for value, other in equal.items()}
     uniform = {} if before is None else uniform_values(before, removed, site.constants)
+    triangles = {} if before is None else triangular_values(before, removed, site.constants)
     repeating = {} if before is None else repeating_values(before, removed, site.constants)
     rewrite, nodes = commit(planned, site.outline, renewed)
     if excerpts:
@@ -147,7 +148,7 @@ def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], exce
         new = [renewed[value] for value in old]
         after = _cut([*ways[1], *nodes], new, planned, site, equal)
         results = tuple(zip(names, (str(value.name) for value in new), strict=True))
-        record(Cutting(rewrite, before, after, results, alike, uniform, repeating))
+        record(Cutting(rewrite, before, after, results, alike, uniform, triangles, repeating))
     return rewrite
 
 

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.nested import behind, bodies, has_bodies, operands
 from onnx_subgraph.model.repetition import Repetition
+from onnx_subgraph.model.triangle import Triangle
 from onnx_subgraph.operators.randomness import RANDOM
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Rewrite
@@ -32,7 +33,8 @@ class Cutting:
     """before, after: the two models. results: the name of each result in `before` and in `after`.
 
     equal: the name of a value that is read → the name of an earlier value that always equals it. uniform: the name of a value
-    that `before` reads → the number that each of its elements is in every run. repeating: such a name → how it repeats.
+    that `before` reads → the number that each of its elements is in every run. triangles: such a name → its two numbers, as of a
+    causal mask. repeating: such a name → how it repeats.
     """
 
     rewrite: Rewrite
@@ -41,6 +43,7 @@ class Cutting:
     results: tuple[tuple[str, str], ...]
     equal: Mapping[str, str] = field(default_factory=dict)
     uniform: Mapping[str, np.ndarray] = field(default_factory=dict)
+    triangles: Mapping[str, Triangle] = field(default_factory=dict)
     repeating: Mapping[str, Repetition] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""Find what is known of the values that a rewrite reads: which are always equal, and which hold one number in every run."""
+"""Find what is known of the values that a rewrite reads: which are equal, and which are one number or a triangle in every run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from onnx_subgraph.matching.numbering import Numbering
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.model.repetition import Repetition, doubled, paired
+from onnx_subgraph.model.triangle import Triangle, triangle
 from onnx_subgraph.model.uniform import element
 from onnx_subgraph.rewriting.outline import Outline
 
@@ -43,6 +44,13 @@ def uniform_values(before: ir.Model, nodes: Iterable[ir.Node], constants: Consta
     read = {value.name: value for node in nodes for value in operands(node)}
     numbers = ((str(v.name), element(constants, read.get(v.name))) for v in before.graph.inputs)
     return {name: number for name, number in numbers if number is not None}
+
+
+def triangular_values(before: ir.Model, nodes: Iterable[ir.Node], constants: Constants) -> dict[str, Triangle]:
+    """The inputs of `before` that are one number up to the diagonal and another one behind it, as causal masks are, and both."""
+    read = {value.name: value for node in nodes for value in operands(node)}
+    found = ((str(v.name), triangle(constants, read.get(v.name))) for v in before.graph.inputs)
+    return {name: numbers for name, numbers in found if numbers is not None and numbers.below is not numbers.above}
 
 
 def repeating_values(before: ir.Model, nodes: Iterable[ir.Node], constants: Constants) -> dict[str, Repetition]:

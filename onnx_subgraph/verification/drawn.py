@@ -15,6 +15,7 @@ from onnx_subgraph.inputs.guessing import with_shapes
 from onnx_subgraph.inputs.sizes import Sizes, assignments, known, moderate, resolve
 from onnx_subgraph.model.repetition import Repetition
 from onnx_subgraph.model.shapes import SHAPE_DATA
+from onnx_subgraph.model.triangle import Triangle
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.holding import Held, Holding
@@ -66,12 +67,16 @@ def _of_shapes(model: ir.Model, sizes: Sizes) -> dict[str, Any]:
 def _as_known(values: Mapping[str, Any], cutting: Cutting) -> dict[str, Any]:
     """The values, with what is known of them: which are equal, which repeat, and the numbers that the replacement leaves out.
 
-    A number that the replacement reads is drawn as well: an initial state of zeros would show nothing.
+    A number or mask that the replacement reads is drawn as well: an initial state of zeros would show nothing.
     """
     read = {str(value.name) for value in cutting.after.graph.inputs}
-    left_out = {name: number for name, number in cutting.uniform.items() if name in values and name not in read}
+    left_out = values.keys() - read
     values = {**values, **{name: _repeated(values[name], how) for name, how in cutting.repeating.items() if name in values}}
-    drawn = {**values, **{name: np.full_like(values[name], number) for name, number in left_out.items()}}
+    drawn = {
+        **values,
+        **{name: np.full_like(values[name], number) for name, number in cutting.uniform.items() if name in left_out},
+        **{name: _triangular(values[name], numbers) for name, numbers in cutting.triangles.items() if name in left_out},
+    }
     return {**drawn, **{name: drawn[other] for name, other in cutting.equal.items() if other in drawn}}
 
 
@@ -81,6 +86,12 @@ def _repeated(value: Any, how: Repetition) -> Any:
         return value
     half = value[..., : value.shape[-1] // 2]
     return np.concatenate([half, half], axis=-1) if how == "halves" else np.repeat(half, 2, axis=-1)
+
+
+def _triangular(value: Any, numbers: Triangle) -> Any:
+    rows, columns = value.shape[-2:]
+    triangle = np.where(np.tri(rows, columns, dtype=bool), numbers.below, numbers.above)
+    return np.broadcast_to(triangle, value.shape).astype(value.dtype)
 
 
 def _scaled(value: Any, scale: float) -> Any:

@@ -13,7 +13,7 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.cutting import Cutting, cut
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.read_values import repeating_values
+from onnx_subgraph.rewriting.read_values import repeating_values, triangular_values
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.drawn import _as_known, _sizes
 from tests.verification.models import write
@@ -84,3 +84,26 @@ def test_a_state_of_zeros_is_drawn_otherwise(tmp_path: Path) -> None:
     )
     result = fuse(model, None, load_patterns(), Options(simplify=False, dry_run=True))
     assert [rewrite.pattern for rewrite in result.rewrites] == ["rearrange-rearrange"] and result.undone == ()
+
+
+def test_a_causal_mask_is_not_drawn_at_random_where_the_replacement_leaves_it_out(tmp_path: Path) -> None:
+    """Its length is known only in a run, so it is no constant."""
+    model = write(
+        tmp_path / "causal.onnx",
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[b, s, s] x) => (float[b, s, s] y)
+        <bool one = {1}, float zero = {0}, float low = {-9}, int64 next = {1}> {
+            n = Shape <start = 1, end = 2> (x)  size = Concat <axis = 0> (n, n)  ones = Expand (one, size)
+            hidden = Trilu (ones, next)  mask = Where (hidden, low, zero)  u = Relu (x)  y = Add (u, mask) }""",
+    )
+    loaded = ir.load(model)
+    infer_shapes(loaded)
+    node = next(node for node in loaded.graph if node.op_type == "Add")
+    before, after = (cut([node], list(node.outputs), loaded.graph, Outline(loaded), lambda _: None) for _ in range(2))
+    triangles = triangular_values(before, [node], Constants(loaded))
+    assert triangles == {"mask": (0, -9)}
+    rewrite = Rewrite("", "", "", (), 0, root="y", place=Place("", "", ("y",)))
+    values = {"u": np.ones((1, 2, 2), np.float32), "mask": np.ones((2, 2), np.float32)}
+    assert (_as_known(values, Cutting(rewrite, before, after, (), triangles=triangles))["mask"] == 1).all()
+    after.graph.inputs.pop(1)
+    known = _as_known(values, Cutting(rewrite, before, after, (), triangles=triangles))
+    assert known["mask"].tolist() == [[0, -9], [0, 0]] and (known["u"] == 1).all()
