@@ -22,10 +22,10 @@ _Bodies = Mapping[str, tuple[int | None, int]]
 
 
 def check(proto: onnx.ModelProto, path: Path) -> None:
-    """Raise ModelError for the first node that its operator does not allow."""
+    """Raise ModelError for the first node that its operator does not allow. The imports are tidied (`tidy_protobuf`)."""
     local = frozenset((f.domain, f.name) for f in proto.functions)
     for nodes, imports in ((proto.graph.node, proto.opset_import), *((f.node, f.opset_import) for f in proto.functions)):
-        opsets = {canonical(one.domain): one.version for one in imports}
+        opsets = {one.domain: one.version for one in imports}
         for node in all_nodes(nodes):
             if (node.domain, node.op_type) not in local:
                 domain = canonical(node.domain)
@@ -51,7 +51,7 @@ def _mistake(node: onnx.NodeProto, known: Schema) -> str | None:
     if len(node.output) > known.max_outputs:
         return f"has {_counted(len(node.output), 'result')}, and {operator} has {_range(known.min_outputs, known.max_outputs)}"
     for formal, name in zip(known.inputs, node.input, strict=False):
-        if not (name or formal.optional or formal.variadic):
+        if not (name or formal.optional):
             return f"leaves out the operand {formal.name}, which {operator} requires"
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, spec in known.attributes.items():
@@ -61,7 +61,7 @@ def _mistake(node: onnx.NodeProto, known: Schema) -> str | None:
                 return f"lacks the attribute '{name}', which {operator} requires"
         elif attribute.type and (kind := onnx.AttributeProto.AttributeType.Name(attribute.type)) != spec.type:
             return f"has {kind} for the attribute '{name}', and {operator} takes {spec.type}"
-    return _misfit(given, _bodies(node)) if known.name in _WITH_BODIES and not known.domain else None
+    return _misfit(given, _bodies(node)) if known.name in _WITH_BODIES else None
 
 
 _WITH_BODIES = frozenset({"If", "Loop", "Scan"})
@@ -72,7 +72,7 @@ def _bodies(node: onnx.NodeProto) -> _Bodies:
     if node.op_type == "If":
         return dict.fromkeys(("then_branch", "else_branch"), (0, len(node.output)))
     if node.op_type == "Loop":  # operands: trip count, condition, state; inputs: iteration, condition, state
-        return {"body": (max(2, len(node.input)), len(node.output) + 1)}
+        return {"body": (len(node.input), len(node.output) + 1)}
     return {"body": (None, len(node.output))}  # Scan has an operand of lengths before opset 9
 
 

@@ -24,7 +24,7 @@ def external_place(tensor: onnx.TensorProto) -> tuple[str, int, int | None]:
     """Location, offset and length (None: to the end) of a tensor's external data. Raises ValueError for other text."""
     place = {entry.key: entry.value for entry in tensor.external_data}
     length = place.get("length")
-    return place.get("location", ""), int(place.get("offset") or 0), int(length) if length else None
+    return place.get("location", ""), int(place.get("offset", 0)), None if length is None else int(length)
 
 
 def is_stripped(tensor: onnx.TensorProto) -> bool:
@@ -42,7 +42,7 @@ def check(tensor: onnx.TensorProto, path: Path, files: dict[str, int], stored: i
     needed = _bytes(tensor, path)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, path, needed, files)
-    elif tensor.HasField("raw_data"):
+    elif tensor.HasField("raw_data") and tensor.data_type != onnx.TensorProto.STRING:
         _check_raw(tensor, path, needed, len(tensor.raw_data) if stored is None else stored)
     else:
         _check_elements(tensor, path)
@@ -50,7 +50,7 @@ def check(tensor: onnx.TensorProto, path: Path, files: dict[str, int], stored: i
 
 def _check_raw(tensor: onnx.TensorProto, path: Path, needed: int, stored: int) -> None:
     """Raise ModelError where the size of the raw data does not fit the shape."""
-    if needed and stored != needed:
+    if stored != needed:
         raise ModelError(
             f"{path}: tensor '{tensor.name}' of shape {list(tensor.dims)} needs {needed} bytes "
             f"and has {'fewer' if stored < needed else 'more'}",
@@ -64,6 +64,7 @@ def _check_elements(tensor: onnx.TensorProto, path: Path) -> None:
     No elements at all are allowed (`is_stripped`).
     """
     held = {field: len(getattr(tensor, field)) for field in _TYPED_FIELDS if getattr(tensor, field)}
+    held |= {"raw_data": len(tensor.raw_data)} if tensor.HasField("raw_data") else {}  # strings are never there
     if held and [*held] != [onnx.helper.tensor_dtype_to_field(tensor.data_type)]:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type)
         raise ModelError(
@@ -97,6 +98,11 @@ def _bytes(tensor: onnx.TensorProto, path: Path) -> int:
 
 
 def _check_external(tensor: onnx.TensorProto, path: Path, needed: int, files: dict[str, int]) -> None:
+    if tensor.data_type == onnx.TensorProto.STRING:
+        raise ModelError(
+            f"{path}: tensor '{tensor.name}' of type STRING has its data in another file",
+            hint="strings must be in the model; export it again",
+        )
     try:
         location, offset, length = external_place(tensor)
     except ValueError:

@@ -68,9 +68,9 @@ def with_field(path: Path, **fields: object) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def with_import(version: int, path: Path) -> None:
-    model = onnx.parser.parse_model(GELU)
-    model.opset_import[0].version = version
+def with_import(version: int, path: Path, of: str = "") -> None:
+    model = onnx.parser.parse_model(f"{GELU}\n{of}")
+    (model.functions[0] if of else model).opset_import[0].version = version
     path.write_bytes(model.SerializeToString())
 
 
@@ -136,6 +136,10 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no element type": (partial(with_field, data_type=0), "tensor 'half' has no element type"),
     "an opset beyond all": (partial(with_import, 1 << 62), "imports version 4611686018427387904 of 'ai.onnx', which can't be"),
     "an opset below all": (partial(with_import, -3), "imports version -3 of 'ai.onnx'"),
+    "a function's opset": (
+        partial(with_import, -2, of='<domain: "my", opset_import: ["" : 17]> f (a) => (b) { b = Relu (a) }'),
+        "imports version -2 of 'ai.onnx'",
+    ),
     "a function in itself": (partial(with_functions, {"f0": ["", "f0"]}), "the function 'f0' calls itself"),
     "functions in functions in functions": (partial(with_functions, DEEP), "call each other more than 100 levels deep"),
     "weights that are sparse": (with_sparse, "the initializer 'few' is sparse"),

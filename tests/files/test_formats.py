@@ -63,6 +63,7 @@ def content(data: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(data)
 
 
+GRAPH = onnx.parser.parse_model(TEXT).graph
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 GRAPH_DEF = b"\n\x1b\n\x05input\x12\x0bPlaceholder*\x05dtype"
 
@@ -81,13 +82,17 @@ KINDS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "npy": (array, "NumPy array", ".onnx"),
     "a pointer": (content(LFS), "Git LFS pointer", "git lfs pull"),
     "a zip": (zipped("model.onnx"), "zip archive", "unpack it"),
+    "a zip that is cut off": (content(b"PK\x03\x04" + bytes(64)), "zip archive", "unpack it"),
     "gzip": (lambda path: path.write_bytes(gzip.compress(TEXT.encode())), "gzip archive", "unpack it"),
     "tar": (tarred, "tar archive", "unpack it"),
     "a page": (content(b"<!DOCTYPE html>\n<html><head>"), "a web page", "/resolve/"),
+    "a page with a mark": (content("\ufeff<!DOCTYPE html>".encode()), "a web page", "/resolve/"),
     "a page in French": (content(b"<html>" + "é".encode() * 4000), "a web page", "/resolve/"),
     "OpenVINO's": (content(b'<?xml version="1.0"?>\n<net name="m" version="11">'), "is XML", "export the model to ONNX"),
     "the text form": (content(TEXT.encode()), "an ONNX model in its text form", "onnx.parser.parse_model"),
     "a script": (content(b"import torch\n" * 500), "a text file", "export or download"),
+    "a graph alone": (content(GRAPH.SerializeToString()), "is not an ONNX model, or is cut off", "export or download"),
+    "bytes as a pickle begins": (content(b"\x80\x04" + bytes(64)), "is not an ONNX model, or is cut off", "export or download"),
     "bytes": (content(bytes(range(1, 255)) * 9), "is not an ONNX model, or is cut off", "export or download"),
 }
 
@@ -109,9 +114,12 @@ def test_a_saved_model_is_known_by_its_name(tmp_path: Path) -> None:
     path.write_bytes(b"\x08\x01\x12\x04\n\x02\x12\x00")
     with pytest.raises(ModelError, match="is a TensorFlow model"):
         load(path)
+    path.write_bytes(b"\xff" * 64)
+    with pytest.raises(ModelError, match="is not an ONNX model, or is cut off"):
+        load(path)
 
 
-@pytest.mark.parametrize("name", ["model.onnx.data", "model.onnx_data", "model.bin"])
+@pytest.mark.parametrize("name", ["model.onnx.data", "model.onnx_data", "model.bin", "model.weights"])
 def test_the_data_of_a_model_names_the_model(tmp_path: Path, name: str) -> None:
     onnx.save(onnx.parser.parse_model(TEXT), tmp_path / "model.onnx")
     (tmp_path / name).write_bytes(bytes(range(200, 255)) * 9)

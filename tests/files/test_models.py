@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.files import atomic
 from onnx_subgraph.files.models import hand_on, load, save, write_temporary
+from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import infer_shapes
 
 TEXT = """
@@ -122,7 +124,12 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] z) 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("{ a = Add (x, c) b = Relu (a) c = Relu (b) z = Relu (c) }", "cycle: node '.*' .* own result"),
+        ("{ a = Add (x, c) b = Relu (a) c = Relu (b) z = Relu (c) }", r"cycle: node '[abc]' \(.*\) depends on its own result"),
+        (
+            """{ c = Constant <value = bool {1}> () z = If (c) <then_branch = t () => (float[2] p) { p = Relu (q) q = Exp (p) },
+                else_branch = e () => (float[2] r) { r = Exp (x) }> }""",
+            "cycle: inside a nested body",
+        ),
         ("{ [lonely] z = Add (x, nowhere) }", "'lonely' .* reads 'nowhere'"),
         ("{ y = Relu (x) y = Exp (x) z = Relu (y) }", "'y' is made twice"),
         ("{ x = Relu (x) z = Relu (x) }", "'x' is made twice"),
@@ -132,6 +139,11 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] z) 
 def test_an_invalid_graph_is_refused_with_its_place(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         load(written(HEAD + body, tmp_path / "model.onnx"))
+
+
+def test_an_input_that_is_there_twice_is_refused(source: Path) -> None:
+    with pytest.raises(ModelError, match="'x' is an input twice"):
+        load(edited(source, lambda proto: proto.graph.input.append(proto.graph.input[0])))
 
 
 def test_a_model_without_opsets_is_refused(source: Path) -> None:
@@ -181,13 +193,33 @@ def test_bodies_nested_too_deep_are_an_error(tmp_path: Path) -> None:
         load(path)
 
 
-@pytest.mark.parametrize("dims", [[2**40, 2**20], [-1]])
-def test_a_weight_with_too_little_data_is_refused(source: Path, dims: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("needs .* bytes and has fewer", {"dims": [2**40, 2**20], "raw_data": b"\0" * 16}),
+        ("needs 0 bytes and has more", {"dims": [0], "raw_data": b"\0" * 16}),
+        ("has the size -1", {"dims": [-1], "raw_data": b"\0" * 16}),
+        ("needs 2 bytes and has fewer", {"dims": [3], "data_type": TensorProto.INT4, "raw_data": b"\0"}),
+        ("of type STRING has its data in raw_data", {"dims": [1], "data_type": TensorProto.STRING, "raw_data": b"abc"}),
+        ("of type STRING .* another file", {"dims": [1], "data_type": TensorProto.STRING, "data_location": TensorProto.EXTERNAL}),
+    ],
+)
+def test_a_weight_whose_data_does_not_fit_is_refused(source: Path, words: str, fields: dict[str, Any]) -> None:
     def edit(proto: onnx.ModelProto) -> None:
-        proto.graph.initializer[0].CopyFrom(TensorProto(name="w", dims=dims, data_type=1, raw_data=b"\0" * 16))
+        proto.graph.initializer[0].CopyFrom(TensorProto(name="w", **{"data_type": TensorProto.FLOAT} | fields))
 
-    with pytest.raises(ModelError, match="'w'"):
+    with pytest.raises(ModelError, match=f"'w' .*{words}"):
         load(edited(source, edit))
+
+
+@pytest.mark.parametrize("fields", [{"raw_data": b"\x21\x03"}, {"int32_data": [0x21, 3]}])
+def test_two_elements_of_four_bits_are_one_byte(source: Path, fields: dict[str, Any]) -> None:
+    def edit(proto: onnx.ModelProto) -> None:
+        proto.graph.initializer[0].CopyFrom(TensorProto(name="w", dims=[3], data_type=TensorProto.INT4, **fields))
+
+    weight = load(edited(source, edit)).graph.initializers["w"].const_value
+    assert weight is not None
+    assert weight.numpy().tolist() == [1, 2, 3]
 
 
 # What onnxruntime accepts
@@ -203,9 +235,27 @@ def test_the_long_name_of_the_default_domain_is_normalised(source: Path) -> None
     assert {node.domain for node in model.graph} == {""}
 
 
+def test_a_model_may_have_no_nodes_and_values_without_a_name(tmp_path: Path) -> None:
+    load(written('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] x) {}', tmp_path / "model.onnx"))
+    load(written(HEAD + '{ y, "" = Dropout (x) z, "" = Dropout (y) }', tmp_path / "model.onnx"))
+
+
 def test_nodes_out_of_order_are_sorted_and_the_rest_is_kept(tmp_path: Path) -> None:
     model = load(written(HEAD + "{ [c] z = Relu (b) [a] a = Exp (x) [b] b = Exp (a) }", tmp_path / "model.onnx"))
     assert [node.name for node in model.graph] == ["a", "b", "c"]
+
+
+def test_nodes_out_of_order_are_sorted_in_bodies_and_functions(tmp_path: Path) -> None:
+    body = "{ [b] p = Relu (o) [a] o = com.microsoft.Gelu (x) }"
+    text = f"""<ir_version: 9, opset_import: ["" : 17, "my" : 1]> g (float[2] x, bool c) => (float[2] z) {{
+        y = If (c) <then_branch = t () => (float[2] p) {body}, else_branch = e () => (float[2] q) {{ q = Exp (x) }}>
+        z = my.F (y)
+    }}
+    <domain: "my", opset_import: ["" : 17]> F (x) => (p) {body}"""
+    model = load(written(text, tmp_path / "model.onnx"))
+    (function,), branch = model.functions.values(), next(iter(model.graph)).attributes["then_branch"].as_graph()
+    assert [[node.name for node in nodes] for nodes in (branch, function)] == [["a", "b"], ["a", "b"]]
+    assert function.opset_imports["com.microsoft"] == 1
 
 
 def test_a_missing_import_of_com_microsoft_is_added(tmp_path: Path) -> None:
@@ -214,9 +264,11 @@ def test_a_missing_import_of_com_microsoft_is_added(tmp_path: Path) -> None:
 
 
 def test_of_constants_with_one_name_the_last_counts(tmp_path: Path) -> None:
-    body = "{ c = Constant <value_float = 1.0> () c = Constant <value_float = 2.0> () z = Mul (x, c) }"
+    constants = [f"c = Constant <value_float = {number}.0> ()" for number in (1, 2, 3)]
+    body = f"{{ {' e = Exp (x) '.join(constants[:2])} {constants[2]} z = Mul (e, c) }}"
     model = load(written(HEAD + body, tmp_path / "model.onnx"))
-    assert [node.attributes["value_float"].as_float() for node in model.graph if node.op_type == "Constant"] == [2.0]
+    assert [node.op_type for node in model.graph] == ["Exp", "Constant", "Mul"]
+    assert [node.attributes["value_float"].as_float() for node in model.graph if node.op_type == "Constant"] == [3.0]
 
 
 def test_repeated_and_empty_node_names_are_kept(tmp_path: Path) -> None:
@@ -425,12 +477,15 @@ def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
     ("key", "value", "words"),
     [
         ("location", "/etc/passwd", "no relative path"),
+        ("location", "model\0.data", "no relative path"),
         ("location", "../secret.data", "leaves the folder"),
         ("location", "link.data", "leaves the folder"),
         ("length", "99999999", "claims"),
+        ("length", "", "no number"),
         ("offset", "2048", "needs 4096 bytes at 2048"),
         ("offset", "-4", "negative"),
         ("offset", "four", "no number"),
+        ("offset", "", "no number"),
     ],
 )
 def test_external_data_must_be_in_the_folder_and_long_enough(tmp_path: Path, key: str, value: str, words: str) -> None:
@@ -439,6 +494,12 @@ def test_external_data_must_be_in_the_folder_and_long_enough(tmp_path: Path, key
     (tmp_path / "in" / "link.data").symlink_to(tmp_path / "secret.data")
     with pytest.raises(ModelError, match=words):
         load(edited(source, set_place(key, value)))
+
+
+def test_the_stated_length_counts_only_where_the_data_is_not_cut_off(tmp_path: Path) -> None:
+    source = edited(edited(with_data(tmp_path), set_place("offset", "2048")), set_place("length", "2048"))
+    with pytest.raises(ModelError, match=r"needs 4096 bytes at 2048 of 'model\.data', which has 4096 \(it claims 2048\)"):
+        load(source)
 
 
 def test_linked_data_is_read_where_onnxruntime_reads_it(tmp_path: Path) -> None:
@@ -533,3 +594,12 @@ def test_a_weight_without_data_is_written_unchanged_whatever_size_it_claims(tmp_
     save(load(source), tmp_path / "again.onnx", source)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again.onnx", "stripped.onnx"]
     assert onnx.load(tmp_path / "again.onnx").graph.initializer[0] == model.graph.initializer[0]
+
+
+@pytest.mark.parametrize(("size", "is_known"), [(0, True), (4, False)])
+def test_only_a_weight_without_elements_needs_no_data(source: Path, size: int, is_known: bool) -> None:
+    def edit(proto: onnx.ModelProto) -> None:
+        proto.graph.initializer[0].CopyFrom(TensorProto(name="w", dims=[size], data_type=TensorProto.FLOAT))
+
+    model = load(edited(source, edit))
+    assert (Constants(model).array(model.graph.initializers["w"]) is not None) is is_known

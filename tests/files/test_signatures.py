@@ -19,6 +19,7 @@ MISFITS = {
     "y = Clip (x, x, x, x)": "has 4 operands, and Clip (version 13) takes 1 to 3",
     "y, z = Relu (x)": "has 2 results, and Relu (version 14) has 1",
     'y = Mul (x, "")': "leaves out the operand B, which Mul (version 14) requires",
+    'y = Max ("", x)': "leaves out the operand data_0, which Max (version 13) requires",
     "y = Cast (x)": "lacks the attribute 'to', which Cast (version 13) requires",
     "y = Softmax <axis = 1.0> (x)": "has FLOAT for the attribute 'axis', and Softmax (version 13) takes INT",
     "y = If (c)": "lacks the attribute 'else_branch', which If (version 16) requires",
