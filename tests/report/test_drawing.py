@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 from hypothesis import given, settings
 
-from onnx_subgraph.report.drawing import LONGEST, Box, Line, draw
+from onnx_subgraph.report.drawing import LONGEST, Box, Line, draw, shortened
 from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
-from tests.report.excerpts import chain, excerpts
+from tests.report.excerpts import chain, excerpts, fan
 
 few = settings(max_examples=60, deadline=None)
 
@@ -123,6 +124,23 @@ def test_a_long_name_is_shortened_in_the_middle_and_complete_in_the_title() -> N
     x, *_ = [box for box in draw(chain("Sqrt", name=name)).boxes if box.kind == "read"]
     assert len(x.head) <= LONGEST and x.head.startswith("/encoder") and x.head.endswith("value_0")
     assert f"{name}/value_0" in x.title
+    assert [len(shortened(name, longest)) for longest in (9, 10, LONGEST)] == [9, 10, LONGEST]
+
+
+def test_lines_into_a_box_do_not_cross_before_it() -> None:
+    *sides, last = fan(5).steps
+    steps = (*sides, replace(last, inputs=last.inputs[::-1]))
+    lines = [corners(line) for line in draw(replace(fan(5), steps=steps)).lines]
+    ends = [(line[-1][0], line[-2][0]) for line in lines if line[-1][1] == max(line[-1][1] for line in lines[:-1])]
+    assert len(ends) == 5 and [start for _, start in sorted(ends)] == sorted(start for _, start in ends)
+
+
+def test_boxes_of_different_heights_have_one_middle() -> None:
+    edges = tuple(Edge(name, "float32", (8,)) for name in ("a", "b", "c", "d"))
+    steps = (Step("", "", "Sqrt", (), (0,), (1,)), Step("", "", "Softmax", (("axis", "1"),), (2,), (3,)))
+    boxes = {box.head: box for box in draw(Excerpt(steps, edges, (1, 3), {"Sqrt": 1, "Softmax": 1})).boxes}
+    low, high = boxes["Sqrt"], boxes["Softmax"]
+    assert low.height < high.height and low.y + low.height / 2 == high.y + high.height / 2
 
 
 def test_two_unconnected_parts_are_side_by_side() -> None:

@@ -224,12 +224,24 @@ def test_of_very_many_sites_the_first_are_listed(library: Library) -> None:
     source = html.page(entry(*(gelu(i) for i in range(5000))), library)
     assert len(source) < 2_000_000
     assert f"And {5000 - looks.MOST_LISTED} sites more" in Page(source).text
+    assert "All 5000 sites that look like this" in Page(source).text
+
+
+def test_each_line_of_a_formula_that_is_shown_has_a_style_and_very_many_are_not_shown(library: Library) -> None:
+    lines = tuple(MatchedLine(f"v{n} = Erf(x)", (0,)) for n in range(looks.MOST_LINES + 1))
+    source = html.page(entry(replace(gelu(0), lines=lines)), library)
+    for number in range(1, looks.MOST_LINES + 2):
+        shown = [text in source for text in (f"v{number - 1} = Erf(x)", f"figure:has(.at-{number}:is(:hover")]
+        assert shown == [number <= looks.MOST_LINES] * 2
 
 
 def test_of_a_huge_site_only_the_operators_are_counted(library: Library) -> None:
     huge = Excerpt(operators=Counter({"MatMul": 300, "Add": 200}))
     text = Page(html.page(entry(gelu(0, huge)), library)).text
     assert "500 nodes, too many to draw: 300 MatMul, 200 Add." in text
+    various = Excerpt(operators=Counter({f"Op{n:02}": 100 - n for n in range(looks.MOST_NAMES + 2)}))
+    text = Page(html.page(entry(gelu(0, various)), library)).text
+    assert f"{100 - looks.MOST_NAMES + 1} Op{looks.MOST_NAMES - 1} and 2 operators more." in text
 
 
 def test_a_rewrite_without_an_excerpt_is_listed_without_a_drawing(library: Library) -> None:
@@ -247,7 +259,7 @@ def test_a_match_that_became_a_constant_is_listed(library: Library) -> None:
     [
         (
             Verdict("different", "kernel", (Run("CPUExecutionProvider", True, {}, 0, "y", 0.5, 1e-6, (3,)),)),
-            "Different After 1 fusion",
+            "Different After 1 fusion the model does not compute what it did.",
         ),
         (Verdict("different", "kernel", (Run("", False, {}, None, "y", 0, 0, (), "another shape"),)), "another shape"),
         (Verdict("different", "kernel", (Run("", False, {}, None, "y", 0, 0, (), "lost"),)), "The models could not be compared."),
@@ -279,6 +291,17 @@ def test_an_undone_fusion_is_drawn_with_the_reason(library: Library) -> None:
     assert "gelu /layer.7/Mul Its result y is 0.5 from the truth; 1e-06 is allowed, and 1e-07 was the error before" in text
     assert source.count('class="graph"') == 4, "before and after, of what was kept and, once, of what was not"
     assert "/layer.8/Mul" in text
+    assert "1 fusion that did not hold is undone." in html.headline(entry(gelu(0), undone=(wrong,))).sentence
+
+
+def test_a_pattern_whose_file_is_gone_is_listed_without_its_formula(library: Library, tmp_path: Path) -> None:
+    file = tmp_path / "silu.yaml"
+    file.write_text("id: gelu\nsummary: A gate.\nmatch: y = x * Sigmoid(x)\nexample: {x: 'float32[2, 8]'}\n", encoding="utf-8")
+    pattern = replace(next(one for one in library.patterns if one.id == "gelu"), file=str(file), summary="A gate.")
+    for is_there in (True, False):
+        text = Page(html.page(entry(gelu(0)), replace(library, patterns=(pattern,)))).text
+        assert "A gate." in text and ("y = x * Sigmoid(x)" in text) is is_there
+        file.unlink(missing_ok=True)
 
 
 def test_of_undone_fusions_that_all_look_otherwise_only_the_first_are_drawn(library: Library) -> None:

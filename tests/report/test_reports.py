@@ -12,17 +12,24 @@ import pytest
 from rich.console import Console, RenderableType
 
 from onnx_subgraph.errors import Span
+from onnx_subgraph.expectation.check import Check
 from onnx_subgraph.language.reading import ASSUMPTIONS
 from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.model.gaps import Gap
 from onnx_subgraph.proving import Proof
 from onnx_subgraph.report import json, text, wording
 from onnx_subgraph.report import proofs as proofs_text
 from onnx_subgraph.report.selection import about
 from onnx_subgraph.report.wording import ASSUMED
 from onnx_subgraph.result import FuseResult
+from onnx_subgraph.rewriting.recurrent import Recurrent
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.rewriting.subnormal import Flushed
 from onnx_subgraph.simplification.simplify import Simplified
-from onnx_subgraph.verification.verdict import Coverage, Run, Verdict
+from onnx_subgraph.verification.accuracy import Accuracy
+from onnx_subgraph.verification.own import OwnFusion, OwnSite, OwnWork
+from onnx_subgraph.verification.site import SiteCheck
+from onnx_subgraph.verification.verdict import Coverage, Rounding, Run, Verdict
 
 SPAN = Span("patterns/activation/gelu.yaml", 5, 13, 6, "  y = 0.5 * x * (1 + Erf(x / sqrt(2)))")
 RUN = Run("CPUExecutionProvider", True, {"batch": 2, "seq": 7}, 0, "logits", 1e-7, 1e-6, (0, 3))
@@ -253,6 +260,62 @@ def test_json_has_the_documented_keys() -> None:
     }
     assert answer["near_misses"][0]["count"] == 12
     assert answer["near_misses"][0]["place"] == {"file": SPAN.file, "line": 5, "column": 13, "text": SPAN.text.strip()}
+
+
+def test_json_has_every_finding_under_its_own_key() -> None:
+    """Each value here is there once, so that two keys can't have changed places."""
+    rewrite = replace(RESULT.rewrites[0], root="/layer.0/Mul")
+    own = OwnWork("CPU", (OwnFusion("Gelu", "y", "kept", "FastGelu"),), (OwnSite(rewrite, "FusedMatMul", True),), 90, 80, "")
+    checks = (
+        SiteCheck(rewrite, "CPU", "y", Accuracy(1e-3, 2e-3, 4e-3)),
+        SiteCheck(rewrite, "CPU", "y", Accuracy(8e-3, 2e-3, 4e-3, "another dtype")),
+        SiteCheck(rewrite, "CPU", unknown="it is inside a loop"),
+    )
+    loops = [Recurrent(Rewrite(op.lower(), op, "/n", ("/Loop",), 1), nodes) for op, nodes in (("LSTM", 11), ("GRU", 12))]
+    answer = json.fusion(
+        replace(
+            RESULT,
+            own=(own,),
+            sites=checks,
+            gaps=(Gap("/a", "Foo", "is not known", "declare it", frozenset({"/b", "/c"})),),
+            flushed=(Flushed("w", 1, 2),),
+            unflushed=(Flushed("v", 3, 4),),
+            recurrent=(loops[0],),
+            unrecurrent=(loops[1],),
+            simplified=Simplified(computed=5),
+            unsimplified=Simplified(computed=6),
+            verdict=replace(RESULT.verdict, roundings=(Rounding("y", 0.25, 0.125),)),
+        )
+    )
+    assert (answer["nodes"], answer["opset"]) == ({"before": 100, "after": 40}, {"before": 17, "after": 20})
+    assert answer["verification"]["roundings"] == [{"output": "y", "kernels": 0.25, "onnxruntime": 0.125}]
+    assert [(one["count"], one["matched"]) for one in answer["near_misses"]] == [(12, 3)]
+    assert [(one["count"], one["nodes"], one["behind"]) for one in answer["gaps"]] == [(1, ["/a"], 2)]
+    (work,) = answer["onnxruntime"]
+    assert work["nodes"] == {"original": 90, "fused": 80}
+    assert work["fusions"] == [{"op": "Gelu", "output": "y", "fate": "kept", "by": "FastGelu"}]
+    site = {"pattern": "gelu", "op": "com.microsoft.Gelu", "node": "/layer.0/Gelu", "by_itself": "FusedMatMul", "inside": True}
+    assert work["sites"] == [site]
+    assert [(one["node"], one["root"]) for one in answer["sites"]] == [("/layer.0/Gelu", "/layer.0/Mul")] * 3
+    assert [tuple(one[key] for key in ("holds", "error", "original", "bound", "problem")) for one in answer["sites"]] == [
+        (True, 1e-3, 2e-3, 4e-3, ""),
+        (False, 8e-3, 2e-3, 4e-3, "another dtype"),
+        (None, None, None, None, "it is inside a loop"),
+    ]
+    assert [answer[key][0]["weight"] for key in ("flushed", "unflushed")] == ["w", "v"]
+    assert [(answer[key][0]["operator"], answer[key][0]["nodes"]) for key in ("recurrent", "unrecurrent")] == [
+        ("LSTM", 11),
+        ("GRU", 12),
+    ]
+    assert [answer[key]["computed"] for key in ("simplified", "unsimplified")] == [5, 6]
+    (check,) = json.expectations([Check("fusions of gelu", "3", "2", False, SPAN, ("no constant",))])
+    assert [check[key] for key in ("what", "expected", "found", "met", "reasons")] == [
+        "fusions of gelu",
+        "3",
+        "2",
+        False,
+        ["no constant"],
+    ]
 
 
 @pytest.mark.parametrize("error", [float("inf"), float("nan")])
