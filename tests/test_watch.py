@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import ExitStack
 from functools import partial
+from queue import SimpleQueue
 
 import pytest
 
@@ -69,6 +70,23 @@ def test_one_thread_waits_for_all() -> None:
             assert threads() == before
     with after(LONG, list):
         assert threads() == before
+
+
+def test_without_alarms_the_thread_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not look again and again."""
+    waits = threading.Event()
+
+    class Queue(SimpleQueue[None]):
+        def get(self, block: bool = True, timeout: float | None = None) -> None:
+            if timeout is None:
+                waits.set()
+            super().get(block, timeout)
+
+    watching = watch._Watch()
+    watching._earlier = Queue()
+    monkeypatch.setattr(watch, "_watch", watching)
+    with after(0.001, list):
+        assert waits.wait(SOON)
 
 
 def test_a_thread_whose_start_was_interrupted_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,6 @@ def _replace(module: ModuleType) -> None:
     # If our own module was the first to import onnxruntime, our class does not exist yet: that module calls `catch_up` later.
     if hasattr(inference, NAME):
         setattr(module, NAME, inference.InferenceSession)
-        _waiting.clear()
     else:
         _waiting.append(module)
 

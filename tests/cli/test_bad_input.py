@@ -217,6 +217,7 @@ BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "misspelled pattern": (lambda d: ["--only", "geluu"], "did you mean `gelu`?"),
     "output is a folder": (lambda d: ["-o", d], f"use --output-dir {os.sep}"),
     "output is the input": (lambda d: ["-o", d / "gelu.onnx"], "gelu.onnx is read, so it can't be written"),
+    "one output of two models": (lambda d: ["-o", d / "x.onnx", d / "plain.onnx"], "-o names one file, but there are 2 models"),
     "output in no folder": (lambda d: ["-o", d / "missing" / "x.onnx"], "there is no folder"),
     "output below a file": (lambda d: ["-o", d / "plain.onnx" / "x.onnx"], "plain.onnx is no folder"),
     "folder below a file": (lambda d: ["--output-dir", d / "plain.onnx" / "x"], "plain.onnx is no folder"),
@@ -290,6 +291,12 @@ def test_a_mistake_in_a_pattern_is_shown_with_its_place(
         result = run("fuse", gelu, "--patterns", file)
     assert (result.code, result.out) == (2, "")
     assert result.err == f"Error: {message}\n".replace("patterns/group/sample.yaml", str(file))
+
+
+def test_no_folder_is_left_where_nothing_was_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").touch()
+    with untouched(tmp_path):
+        assert run("fuse", tmp_path / "bad.onnx", "--output-dir", tmp_path / "a" / "b" / "c").code == 2
 
 
 # Errors of the operating system

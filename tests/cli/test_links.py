@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper, parser
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import GELU, Run, save
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -86,6 +86,24 @@ def test_a_link_without_its_data_says_what_to_name(run: Run, cached: Path) -> No
     assert done.code == 2
     assert f"name the file itself, {cached.resolve()}" in done.err
     assert run("fuse", cached).code == 0
+
+
+def test_a_link_into_the_output_folder_is_a_model(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a search leaves out what is in that folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("out").mkdir()
+    save(GELU, Path("out/m.onnx"))
+    Path("link.onnx").symlink_to("out/m.onnx")
+    assert run("fuse", "link.onnx", "--output-dir", "out", "--no-verify").code == 0
+    assert {path.name for path in Path("out").iterdir()} == {"m.onnx", "link.onnx"}
+
+
+def test_a_model_is_not_left_out_where_its_output_is_a_link_to_it(run: Run, tmp_path: Path) -> None:
+    model = save(GELU, tmp_path / "m.onnx")
+    (tmp_path / "m.fused.onnx").symlink_to(model)
+    done = run("fuse", model)
+    assert done.code == 2
+    assert done.err.startswith(f"Error: {tmp_path / 'm.fused.onnx'} is read, so it can't be written\n")
 
 
 @pytest.mark.parametrize("only", ["gelu", "glu"])

@@ -62,6 +62,13 @@ def test_fuse_leaves_out_what_it_writes_into_the_folder_that_it_searches(run: Ru
 
 
 @pytest.mark.usefixtures("zoo")
+def test_fuse_does_not_write_into_the_folder_that_it_searches_itself(run: Run) -> None:
+    result = run("fuse", "zoo", "--output-dir", "zoo")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Error: zoo/a/m.onnx is read, so it can't be written\n")
+
+
+@pytest.mark.usefixtures("zoo")
 def test_quiet_shows_the_table_where_something_failed(run: Run) -> None:
     assert "2 of 3 models passed" in run("fuse", "zoo", "-q", "--dry-run").out
     Path("zoo/b.onnx").unlink()

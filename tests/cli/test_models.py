@@ -32,6 +32,13 @@ zoo/a/*.onnx
 """
 
 
+@pytest.mark.usefixtures("zoo")
+def test_a_file_whose_name_is_a_glob_too_is_named_as_it_is() -> None:
+    for name in ("m[1].onnx", "m1.onnx"):
+        Path(name).touch()
+    assert find_models([Path("m[1].onnx")]).paths == (Path("m[1].onnx"),)
+
+
 @pytest.mark.parametrize(
     ("words", "paths", "below"),
     [

@@ -23,6 +23,7 @@ WRONG = [
     ("fuse gelu.onnx --report page --junit page", "--junit: page is also the file of --report"),
     ("fuse data.onnx --junit data.bin", "--junit: data.bin is also the file of a model"),
     ("fuse . --output-dir out --write-expect data.bin", "--write-expect: data.bin is also the file of a model"),
+    ("fuse HERE/data.onnx --junit data.bin", "--junit: data.bin is also the file of a model"),
     ("explain data.onnx --report data.bin", "--report: data.bin is also the file of a model"),
     ("mine data.onnx --report data.bin", "--report: data.bin is also the file of a model"),
     ("specialize gelu.onnx --shape x=2x8 --inputs feeds.npz -o feeds.npz", "--output: feeds.npz is also the file of --inputs"),
@@ -51,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("line", "says"), WRONG, ids=[line for line, _ in WRONG])
 def test_a_file_that_is_read_or_written_already_is_refused(run: Run, folder: Path, line: str, says: str) -> None:
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    done = run(*(word.strip("'") for word in line.split()))
+    done = run(*(word.strip("'").replace("HERE", str(folder)) for word in line.split()))
     assert done.code == 2
     assert says in done.err
     assert {path: path.read_bytes() for path in folder.iterdir()} == before

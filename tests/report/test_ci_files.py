@@ -205,6 +205,10 @@ def test_the_details_have_all_fusions_and_the_first_near_misses() -> None:
     assert sum(line.endswith("<code>/&#42;/&#95;&#96;</code> |") for line in lines) == 5
 
 
+def test_only_a_verification_that_ran_is_in_the_details() -> None:
+    assert [any(line.startswith("Verified on ") for line in told(entry)) for entry in (GOOD, UNASKED)] == [True, False]
+
+
 def test_a_block_ends_where_its_text_ends() -> None:
     text = "\n".join(told(replace(FAILED, error="```\n````\n# title")))
     assert "\n`````text\n```\n````\n# title\n`````" in text

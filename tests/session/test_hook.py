@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from onnx_subgraph import UsageError
@@ -116,6 +117,13 @@ def test_a_hook_that_is_removed_before_onnxruntime_is_imported_does_nothing() ->
     code = "from onnx_subgraph.session import hook\nhook.install()\nhook.uninstall()\nimport onnxruntime\n"
     done = python("-c", f"{code}print(onnxruntime.InferenceSession.__module__, hook.is_installed())")
     assert done.stdout == "onnxruntime.capi.onnxruntime_inference_collection False\n", done.stderr
+
+
+def test_removing_a_hook_that_is_not_there_keeps_the_class_of_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = type("InferenceSession", (), {})
+    monkeypatch.setattr(onnxruntime, "InferenceSession", other)
+    hook.uninstall()
+    assert onnxruntime.InferenceSession is other
 
 
 def test_the_hook_applies_where_our_own_class_is_imported_first() -> None:
