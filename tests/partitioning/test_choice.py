@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.engine.operator import placed_engines
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.inline import inline_model
-from onnx_subgraph.partitioning.worth import RegionLimits
+from onnx_subgraph.partitioning.worth import MEASURED, RegionLimits
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.regions.selector import region_pattern
 from tests.partitioning.models import LAYERS, Without, engines_of, parsed, parted, run, x
@@ -39,6 +42,17 @@ def test_a_backend_that_raises_is_named_with_the_node() -> None:
     words = rf"backend scripted fails when it is asked whether it supports \w+ layer_0_\w+: KeyError: '\w+' at .*:{line}"
     with pytest.raises(UsageError, match=words):
         partition_model(model, Fails())
+
+
+def test_the_bodies_of_a_node_in_an_engine_have_no_engines() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[2, 8] x, bool c) => (float[2, 8] y) {
+        a = Exp (x)
+        b = If (c) <then_branch = t () => (float[2, 8] p) { q = Sin (a) p = Abs (q) },
+                    else_branch = e () => (float[2, 8] r) { s = Cos (a) r = Abs (s) }>
+        y = Exp (b)
+    }"""
+    (engine,) = partition_model(parsed(text), OnnxRuntime(), replace(MEASURED, bodies=True)).engines
+    assert engine.operators == {"Exp": 2, "If": 1}
 
 
 def test_equal_regions_share_a_definition_whatever_their_weights() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.work import likely_sizes, operations
-from onnx_subgraph.partitioning.worth import RegionLimits, cost
+from onnx_subgraph.partitioning.worth import MEASURED, RegionLimits, cost
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.verification.sessions import run
 from tests.engine.backends import Scripted
@@ -68,6 +69,13 @@ def test_nodes_of_functions_and_bodies_are_counted_at_the_call() -> None:
     body = inner.replace("{", "() => (float[3,3] w) {")
     text = f"g (float[3,4] v, bool c) => (float[3,3] r) {{ r = If (c) <then_branch = t {body}, else_branch = e {body}> }}"
     assert counted(text) == 2 * 2 * 3 * 3 * 4
+
+
+def test_a_given_size_counts_in_the_place_of_a_likely_one() -> None:
+    text = f"{HEAD} g (float[batch, 8] x) => (float[batch, 8] y) {{ y = Exp (x) }}"
+    limits = replace(MEASURED, sizes={"batch": 3})
+    ((given,), (likely,)) = (partition_model(parsed(text), OnnxRuntime(), one).engines for one in (limits, MEASURED))
+    assert given.cost.inputs == 3 * 8 * 4 != likely.cost.inputs
 
 
 def test_dynamic_sizes_are_estimated_or_given() -> None:
