@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.cli.conftest import GELU, PLAIN, ROOT, Run, save
+from tests.cli.conftest import GELU, PLAIN, ROOT, Result, Run, save
 from tests.cli.test_bad_input import untouched
 
 BERT = ROOT / "sample_models" / "bert_torchscript.onnx"
@@ -35,6 +35,7 @@ def test_a_run_meets_the_expectation_made_from_it(run: Run, gelu: Path, expected
     assert (result.code, result.err) == (0, "")
     assert "expectations  6 of 6 met" in result.out
     assert gelu.with_name("gelu.fused.onnx").exists()
+    assert run("fuse", gelu, "--expect", expected, "--quiet") == Result(0, "", "")
 
 
 def test_an_attribute_that_only_some_operators_have(run: Run, tmp_path: Path) -> None:

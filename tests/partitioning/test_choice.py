@@ -46,13 +46,21 @@ def test_a_backend_that_raises_is_named_with_the_node() -> None:
 
 def test_the_bodies_of_a_node_in_an_engine_have_no_engines() -> None:
     text = """<ir_version: 10, opset_import: ["" : 20]> g (float[2, 8] x, bool c) => (float[2, 8] y) {
-        a = Exp (x)
+        a = Neg (x)
         b = If (c) <then_branch = t () => (float[2, 8] p) { q = Sin (a) p = Abs (q) },
                     else_branch = e () => (float[2, 8] r) { s = Cos (a) r = Abs (s) }>
-        y = Exp (b)
+        d = Exp (b)
+        y = Exp (d)
     }"""
     (engine,) = partition_model(parsed(text), OnnxRuntime(), replace(MEASURED, bodies=True)).engines
-    assert engine.operators == {"Exp": 2, "If": 1}
+    assert list(engine.operators.items()) == [("Exp", 2), ("Neg", 1), ("If", 1)], "the most frequent first"
+
+
+def test_a_constant_in_a_function_need_not_be_supported() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20, "my" : 1]> g (float[2, 8] x) => (float[2, 8] y) { y = my.F (x) }
+    <domain: "my", opset_import: ["" : 20]> F (a) => (d) { b = Constant <value_float = 2.0> () c = Mul (a, b) d = Exp (c) }"""
+    (engine,) = partition_model(parsed(text), Without("Constant"), MEASURED).engines
+    assert engine.operators == {"my.F": 1}
 
 
 def test_equal_regions_share_a_definition_whatever_their_weights() -> None:

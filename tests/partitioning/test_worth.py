@@ -20,7 +20,7 @@ from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.work import likely_sizes, operations
-from onnx_subgraph.partitioning.worth import MEASURED, RegionLimits, cost
+from onnx_subgraph.partitioning.worth import MEASURED, Cost, RegionLimits, cost, objection
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.verification.sessions import run
 from tests.engine.backends import Scripted
@@ -69,6 +69,12 @@ def test_nodes_of_functions_and_bodies_are_counted_at_the_call() -> None:
     body = inner.replace("{", "() => (float[3,3] w) {")
     text = f"g (float[3,4] v, bool c) => (float[3,3] r) {{ r = If (c) <then_branch = t {body}, else_branch = e {body}> }}"
     assert counted(text) == 2 * 2 * 3 * 3 * 4
+
+
+def test_a_region_at_the_limits_is_worth_an_engine() -> None:
+    limits = RegionLimits(min_nodes=3, max_crossing=0.5)
+    costs = [Cost(nodes, crossing, 0, 4) for nodes, crossing in ((3, 2), (2, 2), (3, 3))]
+    assert [objection(one, limits, math.inf)[:16] for one in costs] == ["", "smaller than 3 n", "75% of the bytes"]
 
 
 def test_a_given_size_counts_in_the_place_of_a_likely_one() -> None:
