@@ -4,8 +4,9 @@ Each rewrite is first checked separately against float64 (`site`). If the models
 bisection over the rewrites finds the culprits, with log2(n) verifications of whole models each. A rewrite that can't be checked
 separately is kept only if the model's outputs would show an error there; that is tested by planting one (`planting`).
 
-The number of verifications is limited (`Trials`). Where they do not suffice, or no single rewrite explains the difference, the
-model stays "different", and the reason of its verdict says so.
+The number of verifications and their time are limited (`Trials`). Where they do not suffice, or no single rewrite explains the
+difference, the rewrites up to the last one with which the model does not differ are kept. Without any, the model stays
+"different", and the reason of its verdict says so.
 
 A match may have several replacements. If one is wrong, or nothing shows that it is right, one by another operator is tried:
 onnxruntime's Attention and MultiHeadAttention differ where a mask hides a whole row.
@@ -13,9 +14,10 @@ onnxruntime's Attention and MultiHeadAttention differ where a mask hides a whole
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from onnx_subgraph.rewriting.apply import Barred
@@ -35,6 +37,8 @@ MOST_SEARCHED = 4
 """A search may make as many verifications as it takes to find so many rewrites among all …"""
 MORE = 24
 """… and so many more."""
+PATIENCE = 180.0
+"""No search for another rewrite begins after so many seconds."""
 
 
 class Rewritten(Protocol):
@@ -65,7 +69,7 @@ class Trials(Generic[Fused]):
     def __init__(self, verdict: Callable[[Fused], Verdict]) -> None:
         self._verdict = verdict
         self._known: dict[tuple[tuple[Place, str], ...], Verdict] = {}
-        self._most: int | None = None
+        self._first, self._most, self._until = 0.0, inf, inf
         self.made = 0
 
     def __call__(self, fused: Fused) -> Verdict:
@@ -78,17 +82,28 @@ class Trials(Generic[Fused]):
 
     def limit(self, rewrites: int) -> None:
         """Limit the search among so many rewrites; a search that goes on keeps its limit."""
-        if self._most is None:
+        if self._most == inf:
+            self._first = self.made + _steps(rewrites)
             self._most = self.made + MORE + MOST_SEARCHED * _steps(rewrites)
+            self._until = monotonic() + PATIENCE
 
     @property
     def left(self) -> float:
-        """How many verifications the search may still make."""
-        return inf if self._most is None else self._most - self.made
+        """How many verifications the search may still make. However long they take, it may find one rewrite."""
+        return 0 if self.made >= self._first and monotonic() > self._until else self._most - self.made
 
 
-class EndedError(Exception):
-    """A search for wrong rewrites ended without a result. args: what was not found, and an example or ""."""
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search for wrong rewrites found.
+
+    guilty: the places to undo, with the verdict that showed each. kept: the places with which the model does not differ, if the
+    search ended before all wrong ones were found; then `ended` says what was not found.
+    """
+
+    guilty: Mapping[Place, Verdict]
+    kept: tuple[Place, ...] = ()
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +163,12 @@ def settle(
     checks: tuple[SiteCheck, ...] = ()
     trials, ended = Trials(verdict), False
 
+    kept: frozenset[Place] | None = None
+
     def barred(place: Place) -> Collection[str] | None:
         ones = undone.get(place, ())
-        return {one.rewrite.op for one in ones} if len(ones) < MOST_TRIED else None
+        may_stay = kept is None or place in kept
+        return {one.rewrite.op for one in ones} if may_stay and len(ones) < MOST_TRIED else None
 
     def only(places: Collection[Place]) -> Fused:
         left = frozenset(places)
@@ -169,14 +187,16 @@ def settle(
             trials.limit(len(fused.held))
             by_place = {rewrite.place: rewrite for rewrite in fused.held}
             alone = {one.rewrite.place: one.accuracy for one in worst(checks)}
-            try:
-                seen = bisect(tuple(by_place), found, lambda places: trials(only(places)), by_itself, lambda: trials.left)
-            except EndedError as why:
-                what, example = why.args
-                said = f"{what} by {trials.made} verifications{example}; {HINT}"
-                found, ended = replace(found, reason="; ".join(filter(None, (said, found.reason)))), True
+            search = bisect(tuple(by_place), found, lambda places: trials(only(places)), by_itself, lambda: trials.left)
+            if search.ended:
+                reason = f"{search.ended.format(by=f'by {trials.made} verifications')}; {HINT}"
+            if search.ended and not search.kept:
+                found, ended = replace(found, reason="; ".join(filter(None, (reason, found.reason)))), True
                 break
-            guilty = [_in_model(by_place[place], one, alone.get(place)) for place, one in seen.items()]
+            guilty = [_in_model(by_place[place], one, alone.get(place)) for place, one in search.guilty.items()]
+            if search.ended:
+                kept = frozenset(search.kept)
+                guilty += [_beside(one, reason) for place, one in by_place.items() if place not in kept | search.guilty.keys()]
         elif not guilty:
             hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(plant(fused, one.rewrite))]
             guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
@@ -209,6 +229,11 @@ def _hidden(check: SiteCheck) -> Undone:
     return replace(_unshown(check), problem=f"{why}, and the outputs do not show an error that is planted there")
 
 
+def _beside(rewrite: Rewrite, why: str) -> Undone:
+    """A rewrite that was undone because the search for wrong ones ended."""
+    return Undone(rewrite, "nowhere", "", "", float("inf"), 0.0, problem=f"the outputs differ with it and others, and {why}")
+
+
 def _misses(verdict: Verdict | None) -> bool:
     """Whether the outputs fail to show a planted error."""
     return verdict is None or verdict.verdict != "different"
@@ -226,18 +251,17 @@ def bisect(
     test: Callable[[Collection[Place]], Verdict],
     by_itself: Callable[[Place], Verdict | None] = lambda place: None,
     affordable: Callable[[], float] = lambda: inf,
-) -> dict[Place, Verdict]:
-    """The places to undo so that the model no longer differs, with the verdict that showed each; {} where it still differs.
+) -> Search:
+    """Find the places to undo so that the model no longer differs; none where it still differs without all.
 
     found: the verdict with all places. test: the verdict with some of them. Places must be in the order of their rewriting: any
     leading part of them can be rewritten without the rest. by_itself: the verdict with one of them alone, None where it needs
-    others. affordable: how many verifications may still be made. Raises EndedError where no single place explains the difference,
-    or more would be needed.
+    others. affordable: how many verifications may still be made.
     """
     guilty: dict[Place, Verdict] = {}
-    left, ended = list(places), ("not all rewrites that change the outputs were found", "")
+    left, ended = list(places), "not all rewrites that change the outputs were found {by}"
     if test(()).verdict == "different":  # it differs without any rewrite: by its new opset, or from run to run
-        return {}
+        return Search({})
     equal = 0  # with so many of the first it does not differ
     while found.verdict == "different" and left and len(guilty) < MOST_BISECTED:
         if affordable() < _steps(len(left) - equal) + 2:
@@ -253,15 +277,17 @@ def bisect(
         guilty[one := left.pop(most - 1)] = found
         equal, found = most - 1, test(left)
         if found.verdict == "different" and (alone := by_itself(one)) is not None and alone.verdict != "different":
-            ended = "no single rewrite that changes the outputs was found", f": {one.pattern} at {one.results[0]} alone does not"
+            ended = (
+                f"no single rewrite that changes the outputs was found {{by}}: {one.pattern} at {one.results[0]} alone does not"
+            )
             break
-    if found.verdict == "different":
-        patterns = {place.pattern for place in guilty}
-        others = [place for place in left if place.pattern not in patterns]
-        if not guilty or test(others).verdict == "different":
-            raise EndedError(*ended)
-        guilty |= dict.fromkeys(_besides(left, others), found)
-    return guilty
+    if found.verdict != "different":
+        return Search(guilty)
+    patterns = {place.pattern for place in guilty}
+    others = [place for place in left if place.pattern not in patterns]
+    if not guilty or test(others).verdict == "different":
+        return Search(guilty, tuple(left[:equal]), ended)
+    return Search({**guilty, **dict.fromkeys(_besides(left, others), found)})
 
 
 def _besides(places: Iterable[Place], others: Collection[Place]) -> list[Place]:

@@ -8,7 +8,8 @@ and the root mean square of all its differences may be at most
 
     AGGREGATE * max_k rms(n_k) + FLOOR * eps(dtype) * rms(r).
 
-with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. The first bound catches a large error in few elements. The second
+with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. To both the smallest normal number is added, below which kernels may
+flush to zero; in these dtypes, the smallest number. The first bound catches a large error in few elements. The second
 catches a small error in all elements: a mean of many differences is known more precisely than a single one, so its bound can be
 several times tighter. The differences of few elements, or those that all come from one rounding, are as good as a single one:
 their root mean square changes from draw to draw, and the largest one counts.
@@ -30,6 +31,7 @@ two of its values. A few draws do not show how far each element goes, so differe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -139,11 +141,21 @@ def is_float(array: Array) -> bool:
 
 def epsilon(array: Array) -> float:
     """The relative spacing of the array's dtype: 2^-23 for float32, 2^-10 for float16, 2^-7 for bfloat16, 2^-2 for float8e5m2."""
+    return float(_limits(array).eps)
+
+
+def smallest(array: Array) -> float:
+    """The smallest normal number of the array's dtype; of one of 16 bits and fewer, the smallest number."""
+    limits = _limits(array)
+    return float(limits.smallest_normal if array.dtype.itemsize > 2 else limits.smallest_subnormal)
+
+
+def _limits(array: Array) -> Any:
     if issubclass(array.dtype.type, np.inexact):  # ml_dtypes' are not, whatever their kind is
-        return float(np.finfo(array.dtype).eps)
+        return np.finfo(array.dtype)
     import ml_dtypes
 
-    return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
 
 
 def bound(
@@ -167,9 +179,10 @@ def bound(
     spread, unit = spread_of(reference), _unit(reference)
     scale = _scale(reference, spread)
     local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else np.zeros(())
-    everywhere = ELEMENT * noise.loudest + unit * scale
+    least = unit * scale + smallest(reference)
+    everywhere = ELEMENT * noise.loudest + least
     element = elementwise(lambda block, moved: unit * _magnitude(block) + (ELEMENT * moved + everywhere), reference, local)
-    aggregate = AGGREGATE * noise.loudest + unit * scale
+    aggregate = AGGREGATE * noise.loudest + least
     furthest = spread.furthest
     if noise.loudest and aggregate >= spread.deviation:
         element, aggregate = np.maximum(element, furthest), max(aggregate, furthest)

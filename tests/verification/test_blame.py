@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +17,9 @@ from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.report.blame import sentences
 from onnx_subgraph.rewriting.apply import Barred
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.verification import blame
 from onnx_subgraph.verification.accuracy import Accuracy
-from onnx_subgraph.verification.blame import MORE, MOST_BISECTED, MOST_SEARCHED, Settled, bisect, settle
+from onnx_subgraph.verification.blame import MORE, MOST_BISECTED, MOST_SEARCHED, Search, Settled, bisect, settle
 from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Run, Verdict
 from onnx_subgraph.verification.verify import verify
@@ -43,18 +45,18 @@ def test_bisection_finds_only_the_wrong_rewrites_with_few_verifications(data: st
         asked += 1
         return DIFFERENT if guilty & set(some) else EQUAL
 
-    assert set(bisect(everywhere, DIFFERENT, test)) == guilty
+    assert bisect(everywhere, DIFFERENT, test) == Search(dict.fromkeys(guilty, DIFFERENT))
     assert asked <= len(guilty) * (ceil(log2(len(everywhere))) + 1) + 1
 
 
 def test_if_too_many_are_wrong_all_rewrites_of_their_patterns_are_undone() -> None:
     everywhere = places(60)
     found = bisect(everywhere, DIFFERENT, lambda some: DIFFERENT if any(p.pattern == "p0" for p in some) else EQUAL)
-    assert set(found) == {p for p in everywhere if p.pattern == "p0"}
+    assert set(found.guilty) == {p for p in everywhere if p.pattern == "p0"} and not found.ended
 
 
 def test_no_rewrite_is_blamed_if_the_model_is_different_without_any() -> None:
-    assert bisect(places(5), DIFFERENT, lambda some: DIFFERENT) == {}
+    assert bisect(places(5), DIFFERENT, lambda some: DIFFERENT) == Search({})
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,37 @@ def test_a_search_among_rewrites_that_differ_by_chance_ends(count: int, seed: in
         assert settled.ended and f"by {asked} verifications" in settled.verdict.reason and "--skip" in settled.verdict.reason
 
 
-def test_where_no_single_rewrite_explains_the_difference_the_search_ends_early() -> None:
+def test_where_no_single_rewrite_explains_the_difference_those_before_it_stay() -> None:
     """The roundings of 60 rewrites add up: each of them is right, and the outputs differ from 31 on."""
     settled, asked = searched(60, lambda held: len(held) > 30)
-    assert asked <= ceil(log2(60)) + 4 and (settled.ended, settled.undone) == (True, ())
-    assert f"no single rewrite that changes the outputs was found by {asked} verifications: p" in settled.verdict.reason
+    assert asked <= ceil(log2(60)) + 4 and (settled.ended, settled.verdict) == (False, EQUAL)
+    assert [one.place for one in settled.fused.held] == places(60)[:30]
+    first, *others = settled.undone
+    assert first.found == "model" and {one.found for one in others} == {"nowhere"} and len(others) == 29
+    said = f"the outputs differ with it and others, and no single rewrite that changes the outputs was found by {asked} veri"
+    assert all(one.problem.startswith(said) and "--skip" in one.problem for one in others)
+
+
+def test_a_search_that_takes_long_keeps_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One culprit is always found."""
+    monkeypatch.setattr(blame, "PATIENCE", 0.0)
+    guilty = {places(40)[at] for at in (5, 20, 30)}
+    settled, _ = searched(40, lambda held: bool(guilty & held))
+    assert [one.place for one in settled.fused.held] == places(40)[:5] and settled.verdict == EQUAL
+
+
+def test_a_search_that_ends_before_it_knows_anything_keeps_nothing() -> None:
+    found = bisect(places(9), DIFFERENT, lambda some: DIFFERENT if some else EQUAL, affordable=lambda: 1)
+    assert (found.guilty, found.kept) == ({}, ()) and found.ended
+
+
+def test_only_what_was_seen_to_be_equal_is_kept() -> None:
+    """Also where the search ends later: the culprits that it found are no part of it."""
+    guilty = {places(40)[at] for at in (5, 20, 30)}
+    left = iter((99, 99, 1))
+    found = bisect(places(40), DIFFERENT, lambda some: DIFFERENT if guilty & set(some) else EQUAL, affordable=lambda: next(left))
+    assert found.guilty.keys() == {places(40)[5], places(40)[20]} and found.ended
+    assert list(found.kept) == [place for place in places(40)[:20] if place != places(40)[5]]
 
 
 def fused(model: Path, *only: str, packs: tuple[Path, ...] = (), **options: object) -> FuseResult:
