@@ -3,9 +3,9 @@
 So is a Tile that repeats axes of size 1, and a ConstantOfShape, which repeats a number.
 
 Exporters expand a rate of each head to each element of the state of the head, and compute the exponential of each. A value is
-*narrow* before it is expanded. Elementwise operators, and Unsqueeze, give a narrow result for narrow operands. Where an operand
-is wide, the result is wide. Where something else reads a narrow result, it is expanded there. The elements are the same; a
-kernel may round one of a short row differently.
+*narrow* before it is expanded. Elementwise operators, Unsqueeze, and reductions along other axes give a narrow result for narrow
+operands. Where an operand is wide, the result is wide. Where something else reads a narrow result, it is expanded there. The
+elements are the same; a kernel may round one of a short row differently.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Finder:
         sizes = () if is_number else tuple(source.shape)
         if not (is_number or _broadcasts_to(source, result.shape)):
             return
-        if not _is_wide(sizes, result) and self._readers_take_narrow(result):
+        if not _is_wide(sizes, result) and self._readers_take_narrow(result, sizes):
             self._narrow[result] = sizes
             self._regions[result] = _Region({result}, {node})
 
@@ -112,18 +112,18 @@ class _Finder:
         result = node.outputs[0]
         sizes = self._sizes(node)
         if not _is_wide(sizes, result):
-            if self._readers_take_narrow(result):
+            if self._readers_take_narrow(result, sizes):
                 self._narrow[result] = sizes
                 self._regions[result] = whole
                 whole.values.add(result)
             else:
                 whole.ends.add(node)
 
-    def _readers_take_narrow(self, value: ir.Value) -> bool:
-        """Whether every reader of a value can read a narrow one."""
-        return not value.is_graph_output() and all(self._takes_narrow(use.node, use.idx) for use in value.uses())
+    def _readers_take_narrow(self, value: ir.Value, sizes: _Sizes) -> bool:
+        """Whether every reader of a value can read a narrow one of these sizes."""
+        return not value.is_graph_output() and all(self._takes_narrow(use.node, use.idx, sizes) for use in value.uses())
 
-    def _takes_narrow(self, node: ir.Node, operand: int) -> bool:
+    def _takes_narrow(self, node: ir.Node, operand: int, sizes: _Sizes) -> bool:
         result = node.outputs[0]
         if node.graph is not self._graph or len(node.outputs) > 1 or result.shape is None or result.dtype is None:
             return False
@@ -131,7 +131,11 @@ class _Finder:
             return False
         if node.op_type == "Unsqueeze" and not node.domain:
             return not operand and named_axes(self._constants, node, len(result.shape)) is not None
-        if not is_elementwise(node.op_type, node.domain) or (node.op_type in _ONE_WAY and len(node.inputs) > 1):
+        if _is_reduction(node):
+            return not operand and self._reduced(node, sizes) is not None
+        if not is_elementwise(node.op_type, node.domain):
+            return False
+        if node.op_type in _ONE_WAY and not operand and not all(value is None or _is_number(value) for value in node.inputs[1:]):
             return False
         return all(value is None or _broadcasts_to(value, result.shape) for value in node.inputs)
 
@@ -141,6 +145,9 @@ class _Finder:
         assert wide is not None
         if node.op_type == "Unsqueeze":
             return self._unsqueezed(node)[0]
+        if _is_reduction(node):
+            assert node.inputs[0] is not None
+            return self._reduced(node, self._narrow[node.inputs[0]]) or ()
         operands = [self._operand(value) for value in node.inputs if value is not None]
         rank = max(map(len, operands))
         sizes: list[Dim] = [1] * rank
@@ -159,6 +166,16 @@ class _Finder:
         if array is None:
             return tuple(value.shape)
         return tuple(1 if _is_same_along(array, axis) else size for axis, size in enumerate(array.shape))
+
+    def _reduced(self, node: ir.Node, sizes: _Sizes) -> _Sizes | None:
+        """The sizes that a reduction gives an operand of these; None where it reduces axes along which the operand is narrow."""
+        source = node.inputs[0]
+        assert source is not None
+        rank, keeps = len(sizes), node.attributes.get_int("keepdims", 1)
+        axes = named_axes(self._constants, node, rank) if source.shape is not None and len(source.shape) == rank else None
+        if not axes or source.shape is None or not all(same_dim(sizes[axis], source.shape[axis]) for axis in axes):
+            return None
+        return tuple(1 if axis in axes else size for axis, size in enumerate(sizes) if keeps or axis not in axes)
 
     def _unsqueezed(self, node: ir.Node) -> tuple[_Sizes, list[int]]:
         """The sizes that an Unsqueeze gives a narrow value, and the axes that it adds. The value may lack its first axes."""
@@ -247,6 +264,15 @@ def _expand(narrow: ir.Value, wide: ir.Value, name: str) -> list[ir.Node]:
 def _can_expand(node: ir.Node) -> bool:
     shape = node.outputs[0].shape
     return shape is not None and all(isinstance(dim, int) for dim in shape)
+
+
+def _is_reduction(node: ir.Node) -> bool:
+    return node.op_type.startswith("Reduce") and not node.domain
+
+
+def _is_number(value: ir.Value) -> bool:
+    """Whether a value has one element, and broadcasts to any operand."""
+    return value.shape is not None and len(value.shape) <= 1 and all(dim == 1 for dim in value.shape)
 
 
 def _is_wide(sizes: _Sizes, value: ir.Value) -> bool:

@@ -75,10 +75,20 @@ def test_zeros_of_both_signs_are_different() -> None:
 
 
 STAYING = {
-    "a mean needs the expanded value": (
-        "w = Expand(x, s) m = ReduceMean<axes = [-1]>(w) y = Sub(w, m)",
-        "float[1, 4] x",
-        {"Expand": 1, "ReduceMean": 1, "Sub": 1},
+    "a sum along the expanded axis needs the expanded value": (
+        "w = Expand(x, s) m = ReduceSum(w, first) e = Exp(w) a = Add(m, z) y = Add(a, e)",
+        "float[1, 4] x, float[3, 4] z",
+        {"Expand": 1, "ReduceSum": 1, "Exp": 1, "Add": 2},
+    ),
+    "a sum along an axis that the value lacks needs the expanded value": (
+        "w = Expand(x, square) m = ReduceSum(w, first) y = Add(m, z)",
+        "float[4] x, float[4, 4] z",
+        {"Expand": 1, "ReduceSum": 1, "Add": 1},
+    ),
+    "a sum along all axes needs the expanded value": (
+        "w = Expand(x, s) m = ReduceSum(w) y = Add(m, z)",
+        "float[1, 4] x, float[3, 4] z",
+        {"Expand": 1, "ReduceSum": 1, "Add": 1},
     ),
     "the result is the expanded value": ("r = Relu(x) y = Expand(r, s)", "float[1, 4] x", {"Relu": 1, "Expand": 1}),
     "there would be as many behind it": ("w = Expand(x, s) y = Relu(w)", "float[1, 4] x", {"Expand": 1, "Relu": 1}),
@@ -105,8 +115,26 @@ STAYING = {
 @pytest.mark.parametrize("why", STAYING)
 def test_an_expand_stays_where(why: str) -> None:
     body, inputs, expected = STAYING[why]
-    proto = parsed(body, inputs, "float[A, B] y", "int64[2] s = {3, 4}")
+    proto = parsed(body, inputs, "float[A, B] y", "int64[2] s = {3, 4}, int64[2] square = {4, 4}, int64[1] first = {0}")
     assert operators(same(proto, drawn(proto, 3))) == expected
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+def test_a_mask_is_pooled_without_copies_of_it(keeps: int) -> None:
+    """Sentence encoders expand the mask to all elements of a token, and divide by how many it has."""
+    body = f"""w = Expand(mask, shape) p = Mul(x, w) n = ReduceSum<keepdims = {keeps}>(p, second)
+      d = ReduceSum<keepdims = {keeps}>(w, second) c = Clip(d, low) y = Div(n, c)"""
+    inputs = "float[N, L, 1] mask, float[N, L, 8] x"
+    output = "float[N, 1, 8] y" if keeps else "float[N, 8] y"
+    proto = parsed(f"shape = Shape(x) {body}", inputs, output, "int64[1] second = {1}, float low = {1e-9}")
+    assert operators(same(proto, drawn(proto, 3))) == {"Mul": 1, "ReduceSum": 2, "Clip": 1, "Div": 1}
+
+
+@pytest.mark.parametrize(("axis", "count"), [(1, 0), (2, 1), (-1, 1), (0, 0)])
+def test_a_sum_along_an_axis_that_is_not_expanded_is_narrow(axis: int, count: int) -> None:
+    body = "w = Expand(x, s) m = ReduceMax(w, axis) y = Add(m, z)".replace("(w, axis)", f"<axes = [{axis}]>(w)")
+    proto = parsed(body, "float[2, 3, 1] x, float[2, 3, 4] z", "float[A, B, C] y", "int64[3] s = {2, 3, 4}")
+    assert operators(same(proto)).get("Expand", 0) == count
 
 
 def test_two_expanded_operands_are_expanded_once_behind() -> None:
@@ -172,7 +200,21 @@ def test_axes_are_added_to_a_value_that_lacks_its_first_axes(axes: str) -> None:
 
 
 SIZES = st.sampled_from([1, 3])
-KINDS = ["Expand", "Expand", "Number", "Add", "Mul", "Exp", "Neg", "Max", "Unsqueeze", "Softmax"]
+KINDS = [
+    "Expand",
+    "Expand",
+    "Number",
+    "Add",
+    "Mul",
+    "Exp",
+    "Neg",
+    "Max",
+    "Clip",
+    "Unsqueeze",
+    "Softmax",
+    "ReduceMean",
+    "ReduceMax",
+]
 
 
 @given(data=st.data())
@@ -182,24 +224,27 @@ def test_any_graph_of_elementwise_operators_computes_the_same(data: Any) -> None
     inputs = ", ".join(f"float[{', '.join(map(str, shape))}] v{n}" if shape else f"float v{n}" for n, shape in enumerate(shapes))
     body, count = "", len(shapes)
     for _ in range(data.draw(st.integers(2, 7))):
-        kind = data.draw(
-            st.sampled_from(["Expand", "Expand", "Number", "Add", "Mul", "Exp", "Neg", "Max", "Unsqueeze", "Softmax"])
-        )
+        kind = data.draw(st.sampled_from(KINDS))
         arity = {"Add": 2, "Mul": 2, "Max": 3}.get(kind, 1)
         operands = [f"v{data.draw(st.integers(0, count - 1))}" for _ in range(arity)]
-        operands += {"Expand": ["wide"], "Unsqueeze": ["first"]}.get(kind, [])
+        operands += {"Expand": ["wide"], "Unsqueeze": ["first"], "Clip": ["low"]}.get(kind, [])
+        if kind.startswith("Reduce"):
+            kind += f"<axes = [{data.draw(st.integers(-1, 1))}], keepdims = {data.draw(st.integers(0, 1))}>"
         if kind == "Number":
             body += f"s{count} = Shape({operands[0]}) v{count} = ConstantOfShape<value = float[1] {{0.5}}>(s{count}) "
         else:
             body += f"v{count} = {kind}({', '.join(operands)}) "
         count += 1
     proto = parsed(
-        body + f"y = Add(v{count - 1}, v{count - 2})", inputs, "float y", "int64[3] wide = {3, 3, 3}, int64[1] first = {0}"
+        body + f"y = Add(v{count - 1}, v{count - 2})",
+        inputs,
+        "float y",
+        "int64[3] wide = {3, 3, 3}, int64[1] first = {0}, float low = {0.1}",
     )
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     proto = onnx.shape_inference.infer_shapes(proto)
     try:
         run(proto, drawn(proto))
-    except Exception:  # Softmax of a number
+    except Exception:  # Softmax of a number, or an axis that is not there
         return
     same(proto)

@@ -93,11 +93,12 @@ def test_a_causal_mask_is_not_drawn_at_random_where_the_replacement_leaves_it_ou
         """<ir_version: 8, opset_import: ["" : 17]> g (float[b, s, s] x) => (float[b, s, s] y)
         <bool one = {1}, float zero = {0}, float low = {-9}, int64 next = {1}> {
             n = Shape <start = 1, end = 2> (x)  size = Concat <axis = 0> (n, n)  ones = Expand (one, size)
-            hidden = Trilu (ones, next)  mask = Where (hidden, low, zero)  u = Relu (x)  y = Add (u, mask) }""",
+            hidden = Trilu (ones, next)  mask = Where (hidden, low, zero)  u = Relu (x)
+            none = Expand (zero, n)  y = Sum (u, mask, none) }""",
     )
     loaded = ir.load(model)
     infer_shapes(loaded)
-    node = next(node for node in loaded.graph if node.op_type == "Add")
+    node = next(node for node in loaded.graph if node.op_type == "Sum")
     before, after = (cut([node], list(node.outputs), loaded.graph, Outline(loaded), lambda _: None) for _ in range(2))
     triangles = triangular_values(before, [node], Constants(loaded))
     assert triangles == {"mask": (0, -9)}
