@@ -21,6 +21,7 @@ from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Barred, Record, apply
+from onnx_subgraph.rewriting.computed import compute_constants
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting
@@ -283,6 +284,9 @@ class _Run:
         """Simplify the model, and merge what became equal among the nodes that these rewrites added."""
         with self.settings.stage("rewrite"):
             simplified = simplify(self.model)
+            if stored := compute_constants(self.model):
+                infer_shapes(self.model)
+                simplified += Simplified(computed=stored, removed=stored)
             if simplified and rewrites:
                 eliminate_common(Outline(self.model), Constants(self.model), PATTERN, fused=frozenset(r.node for r in rewrites))
             return simplified

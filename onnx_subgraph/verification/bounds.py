@@ -8,11 +8,13 @@ and the root mean square of all its differences may be at most
 
     AGGREGATE * max_k rms(n_k) + FLOOR * eps(dtype) * rms(r).
 
-with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. To both the smallest normal number is added, below which kernels may
-flush to zero; in these dtypes, the smallest number. The first bound catches a large error in few elements. The second
-catches a small error in all elements: a mean of many differences is known more precisely than a single one, so its bound can be
-several times tighter. The differences of few elements, or those that all come from one rounding, are as good as a single one:
-their root mean square changes from draw to draw, and the largest one counts.
+with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. For inputs of many magnitudes the smallest normal number is added to
+both, because kernels may flush what is below it to zero; in these dtypes, the smallest number.
+
+The first bound catches a large error in few elements. The second catches a small error in all elements: a mean of many
+differences is known more precisely than a single one, so its bound can be several times tighter. The differences of few
+elements, or those that all come from one rounding, are as good as a single one: their root mean square changes from draw to
+draw, and the largest one counts.
 
 Where the reference is NaN or infinite the candidate must be the same. The exception is an element where a noise draw gave a
 finite number: the original itself is unstable there, so it is not compared. Outputs of integers, booleans or strings must be
@@ -165,10 +167,12 @@ def bound(
     rtol: float | None = None,
     atol: float | None = None,
     fix_overflows: bool = False,
+    flushed: bool = False,
 ) -> Bound:
     """The bound for one output, from its noise; with rtol or atol it is just atol + rtol * |reference|.
 
-    fix_overflows: the candidate may have any value where the reference is NaN or infinite.
+    fix_overflows: the candidate may have any value where the reference is NaN or infinite. flushed: numbers that are not normal
+    may be zero.
     """
     if not is_float(reference):
         return Bound(np.asarray(min(1.0, FLIPS * noise.flips)))
@@ -179,14 +183,16 @@ def bound(
     spread, unit = spread_of(reference), _unit(reference)
     scale = _scale(reference, spread)
     local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else np.zeros(())
-    least = unit * scale + smallest(reference)
+    least = unit * scale + (smallest(reference) if flushed else 0.0)
     everywhere = ELEMENT * noise.loudest + least
     element = elementwise(lambda block, moved: unit * _magnitude(block) + (ELEMENT * moved + everywhere), reference, local)
     aggregate = AGGREGATE * noise.loudest + least
     furthest = spread.furthest
     if noise.loudest and aggregate >= spread.deviation:
         element, aggregate = np.maximum(element, furthest), max(aggregate, furthest)
-    parts = tuple((mask, _of_part(bound(reference[mask], part, fix_overflows=fix_overflows))) for mask, part in noise.parts)
+    parts = tuple(
+        (mask, _of_part(bound(reference[mask], part, fix_overflows=fix_overflows, flushed=flushed))) for mask, part in noise.parts
+    )
     return Bound(element, aggregate, free, min(1.0, FLIPS * noise.flips), furthest, parts)
 
 

@@ -264,7 +264,7 @@ class Drawing:
             return Bound(np.asarray(np.inf), free=np.ones(array.shape, bool))
         if noise.unsteady is not None and not self.fix_overflows:
             self._say(f"{name} is NaN or infinite at some elements in the original, and a number where onnxruntime optimises it")
-        allowed = bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
+        allowed = bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows, flushed=case.wide)
         return allowed.times(COARSE if case.coarse else 1.0)
 
     def _say(self, remark: str) -> None:

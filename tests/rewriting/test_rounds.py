@@ -20,10 +20,6 @@ g (float[N, 8] x) => (float[N, 8] y) <bool yes = {1}, float root = {1.4142135}, 
 DIVIDED = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 8] x) => (float[2, 8] y) <float one = {1}> { s = Softplus(x) t = Transpose<perm = [0, 1]>(s) y = Sub(one, t) }"""
 
-COMPUTED = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[2, 2] x) => (float[2, 2] y) <float[2, 2] w = {1, 2, 3, 4}> {
-  n = Neg(w) t = Transpose<perm = [1, 0]>(n) p = MatMul(n, t) y = Mul(x, p)
-}"""
 SHARED = """<ir_version: 8, opset_import: ["" : 12]>
 g (float[2, 3] x) => (float[2, 3] y, float[2, 3] z) <float one = {1}> {
   i = Identity(x) a = Abs(i) b = Add(a, one) y = Div(i, b) z = Relu(i)
@@ -40,14 +36,12 @@ g (float[2, 8] x, float[2, 8] b, float[2, 8] c) => (float[2, 8] y) <float[8] w =
     [
         (DECIDED, "onnxruntime", "gelu"),
         (DIVIDED, "function", "elementwise-region"),
-        (COMPUTED, "onnxruntime", "fused-matmul"),
         (SHARED, "standard", "function-body"),
         (BESIDE, "function", "around-normalization"),
     ],
     ids=[
         "an If that is decided",
         "a node without effect",
-        "a reader that is computed",
         "an Identity with other readers",
         "a region beside a region",
     ],

@@ -1,0 +1,107 @@
+"""Store what depends on constants alone, as onnxruntime computes it.
+
+Simplification computes only what any evaluator gives to the last bit. Of the rest, such as tables of sines or a bias behind a
+small network of weights, onnxruntime's kernels give the numbers that it would compute when it loads the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import inf, prod
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.element_types import FLOATS
+from onnx_subgraph.model.naming import name_apart
+from onnx_subgraph.model.nested import has_bodies
+from onnx_subgraph.model.surgery import as_initializers, remove, store
+from onnx_subgraph.rewriting.cutting import cut
+from onnx_subgraph.rewriting.outline import Outline
+
+LARGEST = 1 << 16
+"""A result up to this size in bytes may be larger than the constants it is computed from."""
+_MOST_READ = 1 << 26
+"""The most bytes of constants that are read."""
+_QUANTIZED = frozenset(("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"))
+"""Operators whose results are not stored: a quantized weight is smaller, and providers look for these nodes."""
+_REPEATING = frozenset(("ConstantOfShape", "Expand", "Tile"))
+"""Operators whose own results are not stored: the number that they repeat is smaller."""
+
+_RECURRENT = frozenset(("GRU", "LSTM", "RNN", "InstanceNormalization"))
+"""Operators that end the process for an empty operand."""
+
+
+def compute_constants(model: ir.Model) -> int:
+    """Store what nodes of the main graph compute from constants alone. Changes `model`. Returns how many nodes went."""
+    old, constants = frozenset(model.graph), Constants(model)
+    known = _known(model.graph, constants)
+    leaves = {value: tensor for node in known for value in node.inputs if value is not None and (tensor := _tensor(value))}
+    read = sum(tensor.nbytes for tensor in leaves.values())
+    made = (value for node in known if node.op_type not in _REPEATING for value in node.outputs)
+    wanted = [value for value in made if _is_read_by_others(value, known) and _nbytes(value) <= max(LARGEST, read)]
+    if not wanted or read > _MOST_READ:
+        return 0
+    piece = cut(model.graph, wanted, model.graph, Outline(model), _tensor)
+    for value, array in zip(wanted, _run(piece), strict=False):
+        if value.dtype is not None and value.dtype.numpy() == array.dtype and array.nbytes == _nbytes(value):
+            store(value, array)
+    for node in reversed(list(known)):
+        if node.graph is not None and not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            remove(node)
+    name_apart(model, old)
+    as_initializers(model, old)
+    return sum(node.graph is None for node in known)
+
+
+def _known(graph: ir.Graph, constants: Constants) -> dict[ir.Node, None]:
+    """The nodes that compute from constants alone, in order."""
+    known: dict[ir.Node, None] = {}
+    for node in graph:
+        if node.op_type == "Constant" or node.domain or has_bodies(node) or node.op_type in _QUANTIZED | _RECURRENT:
+            continue
+        if node.op_type in ("Div", "Mod") and node.outputs[0].dtype not in FLOATS:  # a division by 0 ends the process
+            continue
+        if node.outputs and all(map(constants.is_constant, node.outputs)) and all(_is_stored(v, known) for v in node.inputs):
+            known[node] = None
+    return known
+
+
+def _is_stored(value: ir.Value | None, known: Collection[ir.Node]) -> bool:
+    """Whether an operand is absent, a weight that no run overrides, or computed by one of these nodes."""
+    node = None if value is None else value.producer()
+    if node is not None:
+        return node.op_type == "Constant" or node in known
+    return value is None or (value.is_initializer() and not value.is_graph_input())
+
+
+def _tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """The weight that an initializer holds; None for other values, and where a run can override it."""
+    return value.const_value if value.is_initializer() and not value.is_graph_input() else None
+
+
+def _nbytes(value: ir.Value) -> float:
+    """The size of a value; infinite where it is not known."""
+    if value.shape is None or value.dtype in (None, ir.DataType.STRING) or not value.shape.is_static():
+        return inf
+    return prod(value.shape.numpy()) * value.dtype.itemsize
+
+
+def _is_read_by_others(value: ir.Value, known: Collection[ir.Node]) -> bool:
+    return value.is_graph_output() or any(use.node not in known for use in value.uses())
+
+
+def _run(piece: ir.Model) -> list[Any]:
+    """The results; [] if onnxruntime does not run it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        proto = ir.to_proto(piece)
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return list(session.run(None, {}))
+    except Exception:  # onnxruntime's exceptions have no common base but Exception
+        return []
