@@ -33,7 +33,7 @@ class Body:
     def run(self, around: Mapping[str, Array], inputs: Sequence[Array]) -> list[Array]:
         """The outputs. around: the values of the outer graphs."""
         values = {**around, **dict(zip(self.inputs, inputs, strict=True))}
-        run_steps(self.steps, values, {*around, *self.outputs})
+        run_steps(self.steps, values, self.outputs)
         return [values[name] for name in self.outputs]
 
 

@@ -17,7 +17,6 @@ import onnx
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
-from onnx_subgraph.engine.sample import NUMBERS
 from onnx_subgraph.evaluator.truth import Exact, UnknownError
 from onnx_subgraph.verification.accuracy import Accuracy, accuracy
 from onnx_subgraph.verification.rounding import distance
@@ -100,7 +99,7 @@ def apart(watched: Iterable[Watched]) -> dict[str, float]:
     for name, region, runs in _noted(watched):
         compiled = plain.compile(region, ())
         pairs = ((mine, own) for inputs, outputs in runs for mine, own in zip(outputs, plain.run(compiled, inputs), strict=False))
-        found[name] = max((distance(mine, own) for mine, own in pairs if own.dtype.kind in NUMBERS), default=0.0)
+        found[name] = max((distance(mine, own) for mine, own in pairs), default=0.0)
     return found
 
 

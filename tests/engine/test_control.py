@@ -235,7 +235,8 @@ def test_a_value_that_is_given_twice_is_two_arrays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "condition", "given"), [("[1]", "", ""), ("", "[1]", "[1]"), ("[1]", "[k]", "[]"), ("", "", "[]")]
+    ("number", "condition", "given"),
+    [("[1]", "", ""), ("", "[1]", "[1]"), ("[1]", "[k]", "[]"), ("", "", "[]"), ("", "[]", "[1]")],
 )
 @pytest.mark.parametrize("gives", ["", "[1]"])
 def test_a_body_gets_its_number_and_condition_in_the_declared_shape(
@@ -280,3 +281,31 @@ def test_a_sequence_that_a_loop_hands_on_is_not_the_callers(tmp_path: Path) -> N
     handed, _ = EngineSession(target, backends={"scripted": backend}).run(None, given)
     np.testing.assert_array_equal(handed[0], given["s"][0])
     assert not np.shares_memory(handed[0], given["s"][0])
+
+
+def test_stacked_results_have_the_shape_of_the_first(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[a, b] x, int64 most) => (y, seen) <bool yes = {1}> {
+      y, seen = Loop (most, yes, x) <body = step (int64 i, bool go, float[a, b] s) => (bool next, float[b, a] t, float[a, b] u)
+        { next = Identity (go) v = Sin (s) w = Abs (v) u = Identity (s) t = Transpose (w) }> }"""
+    source, target, result = parted(text, tmp_path, backend := Only("Sin", "Abs"))
+    assert result.verdict.verdict == "equivalent" and result.engines
+    given = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "most": np.array(3, np.int64)}
+    expected, found = (
+        ort.InferenceSession(source).run(None, given),
+        EngineSession(target, backends={"scripted": backend}).run(None, given),
+    )
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.shape == theirs.shape
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def test_a_branch_may_give_a_constant(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, bool flag) => (float[2] y) {
+      y = If (flag) <then_branch = t () => (float[2] p) { a = Sin (x) p = Abs (a) },
+                     else_branch = e () => (float[2] q) { q = Constant <value = float[2] {3.0, 4.0}> () }> }"""
+    _, target, result = parted(text, tmp_path, backend := Only("Sin", "Abs"))
+    assert result.engines
+    session = EngineSession(target, backends={"scripted": backend})
+    for flag, expected in ((True, np.sin([1, 1])), (False, [3, 4])):
+        (found,) = session.run(None, {"x": np.ones(2, np.float32), "flag": np.array(flag)})
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
