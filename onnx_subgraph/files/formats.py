@@ -83,9 +83,12 @@ def _archive(data: bytes) -> Kind:
 
 
 def _text(start: bytes) -> Kind | None:
-    """Identify a text file by its beginning. A character cut off at the end of `start` is ignored."""
-    text = start.decode(errors="ignore").lstrip("\ufeff \n\r\t")
-    if len(start) - len(text.encode()) > 16 or not all(char.isprintable() or char in "\n\r\t" for char in text):
+    """Identify a text file by its beginning. Few bytes may be no UTF-8: a character may be cut off at the end of `start`."""
+    text = start.decode(errors="ignore")
+    if len(start) - len(text.encode()) > len(start) // 16:
+        return None
+    text = text.lstrip("\ufeff \n\r\t")
+    if not all(char.isprintable() or char in "\n\r\t" for char in text):
         return None
     beginning = text[:200].lower()
     if beginning.startswith(("<!doctype html", "<html")):

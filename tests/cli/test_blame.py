@@ -23,8 +23,11 @@ def arguments(tmp_path: Path) -> list[object]:
     return ["fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm,gelu"]
 
 
-def test_one_wrong_site_of_twelve_layers_is_named_and_undone(run: Run, arguments: list[object], tmp_path: Path) -> None:
-    result = run(*arguments)
+@pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["", "quiet"])
+def test_one_wrong_site_of_twelve_layers_is_named_and_undone(
+    run: Run, arguments: list[object], quiet: list[str], tmp_path: Path
+) -> None:
+    result = run(*arguments, *quiet)
     assert result.code == 0
     assert result.err.startswith(f"Warning: {tmp_path / 'm.onnx'}: forgetful-norm at g7 is undone: its result g7 is 0.00")
     assert "from the truth; " in result.err and len(result.err.splitlines()) == 1

@@ -49,6 +49,7 @@ def test_fuse_keeps_the_tree_and_goes_on(run: Run, jobs: str) -> None:
     assert row(result.out, "a/m.onnx").split()[1:] == ["5", "→", "1", "1", "equivalent", "fused"]
     assert row(result.out, "c/m.onnx").endswith("unchanged: nothing fused")
     assert row(result.out, "b.onnx").endswith("zoo/b.onnx: is a text file, not an ONNX model")
+    assert "hint: " in result.err and "hint: " not in result.out
 
 
 @pytest.mark.usefixtures("zoo")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from onnx_subgraph import pipeline
@@ -152,22 +153,34 @@ def test_another_version_fuses_all_again(zoo: Path, run: Run, fused: list[str], 
     assert len(fused) == 5
 
 
-def test_a_model_that_changes_while_it_is_fused_is_not_recorded(
-    zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changed", "again"),
+    [("model", ["1.onnx"]), ("model of an older time", ["1.onnx"]), ("inputs", ["1.onnx", "2.onnx"])],
+)
+def test_a_model_whose_files_change_while_it_is_fused_is_not_recorded(
+    changed: str, again: list[str], zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    models = [save(GELU, zoo / "zoo" / f"{number}.onnx") for number in (1, 2)]
+    np.savez(inputs := zoo / "feeds.npz", x=np.ones((2, 8), np.float32))
+    command = ["fuse", *models, "--output-dir", "out", "--inputs", inputs]
     real = pipeline.fuse
 
     def fuse(model: Path, *rest: Any) -> object:
         result = real(model, *rest)
-        model.write_bytes(model.read_bytes() + (b"" if model.name != "2.onnx" else b"\x22\x00"))  # an empty field
+        if changed == "inputs":
+            np.savez(inputs, x=np.zeros((2, 8), np.float32))
+        elif model == models[0]:
+            model.write_bytes(model.read_bytes() + b"\x22\x00")  # an empty field
+            if "older" in changed:
+                os.utime(model, (1e9, 1e9))
         return result
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "fuse", fuse)
-        assert run("fuse", "zoo", "--output-dir", "out").code == 0
+        assert run(*command).code == 0
     fused.clear()
-    assert run("fuse", "zoo", "--output-dir", "out", "--resume").code == 0
-    assert len(fused) == 5
+    assert run(*command, "--resume").code == 0
+    assert fused == again
 
 
 def test_measured_choices_are_not_recorded(zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from tests.cli.conftest import GELU, Run, save
 WRONG = [
     ("fuse gelu.onnx --tune --tuned gelu.onnx", "--tuned: gelu.onnx is also the file of a model"),
     ("fuse gelu.onnx -o out.onnx --tune --tuned out.onnx", "--tuned: out.onnx is also the file of --output"),
+    ("fuse gelu.onnx --tuned own.yaml -o own.yaml", "--output: own.yaml is also the file of --tuned"),
     ("fuse gelu.onnx --tune --tuned none/tuned.json", "--tuned: there is no folder none"),
     ("fuse gelu.onnx --expect expect.yaml --junit expect.yaml", "--junit: expect.yaml is also the file of --expect"),
     ("fuse gelu.onnx --inputs feeds.npz -o feeds.npz", "--output: feeds.npz is also the file of --inputs"),

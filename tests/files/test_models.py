@@ -85,6 +85,11 @@ def set_place(key: str, value: str) -> Callable[[onnx.ModelProto], None]:
     [
         (b"", "is empty"),
         (b"id: gelu\nsummary: no model\n", "is a text file"),
+        (b"a text of caf\xe9, as Windows writes it", "is a text file"),
+        (b" " + "é".encode() * 3000, "is a text file"),
+        (b"\xff", "is not an ONNX model, or is cut off"),
+        (b"\xff" * 16 + b"x", "is not an ONNX model, or is cut off"),
+        (b"\n" * 20 + b"<?xml version='1.0'?>", "is XML"),
         (b"<!DOCTYPE html><html><body>404</body></html>", "web page"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS pointer"),
         (bytes(range(255, 0, -1)) * 9, "not an ONNX model"),
