@@ -40,7 +40,6 @@ def examples(
     chosen = {symbol: _SYMBOLS[i % len(_SYMBOLS)] for i, symbol in enumerate(symbols)}
     equal = _equal(atoms)
     large = max((size.number for size in every), default=1)
-    tried: list[dict[str, Static]] = []
     for scale in dict.fromkeys((_smallest([size.number for size in every], atoms), Scale(large, 1))):
 
         def small(size: Size, scale: Scale = scale) -> int:
@@ -55,9 +54,7 @@ def examples(
                 texts[name] = f"{dtype}[{', '.join(str(small(size)) for size in extent)}] {rest}".strip()
             texts |= {name: numbers[slot] for name, slot in formula.numbers.items()}
             texts |= {name: small(size) for name, size in formula.axes.items()}
-            if texts not in tried:
-                tried.append(texts)
-                yield texts
+            yield texts
 
 
 def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:
@@ -82,8 +79,8 @@ def _same(atom: Atom) -> Iterator[tuple[Size, Size]]:
     """Pairs of sizes that an atom requires to be equal: in elementwise operators, inside products, and beside a Concat."""
     operands, results = ([sizes(value) or () for value in values] for values in ([o.value for o in atom.operands], atom.results))
     match atom.form:
-        case Call(operator="MatMul", domain="") if min(map(len, operands)) > 1:
-            yield operands[0][-1], operands[1][-2]
+        case Call(operator="MatMul", domain="") if all(operands):
+            yield operands[0][-1], operands[1][-2:][0]
         case Call(operator="Gemm", domain="", keywords=keywords):
             across, down = (bool(dict(keywords).get(name)) for name in ("transA", "transB"))
             yield from zip(operands[0][not across : 2 - across], operands[1][down : 1 + down], strict=False)
