@@ -52,13 +52,17 @@ def cut_out(place: Occurrence) -> onnx.ModelProto | None:
 
 
 def changed(model: onnx.ModelProto) -> list[tuple[float, onnx.ModelProto]]:
-    """The model with one of its numbers half as large again, for each of them; and that number."""
+    """The model with one of its numbers half as large again, for each of them that may be; and that number."""
     found = []
     for position, tensor in enumerate(model.graph.initializer):
         array = numpy_helper.to_array(tensor)
-        if array.size == 1 and array.dtype.kind == "f" and array.item():
+        if array.size != 1 or array.dtype.kind != "f":
+            continue
+        with np.errstate(over="ignore"):
+            larger = array * array.dtype.type(1.5)
+        if np.isfinite(larger):
             copy = onnx.ModelProto.FromString(model.SerializeToString())
-            copy.graph.initializer[position].CopyFrom(numpy_helper.from_array(array * array.dtype.type(1.5), tensor.name))
+            copy.graph.initializer[position].CopyFrom(numpy_helper.from_array(larger, tensor.name))
             found.append((float(array.item()), copy))
     return found
 

@@ -107,7 +107,7 @@ def _left_out(place: Place, wanted: frozenset[ir.Node]) -> list[ir.Node]:
     It does say sizes that are computed for a node in it, constants, and what changes nothing.
     """
     view, said = place.view, {node for atom in place.atoms for node in atom.nodes}
-    inputs = {operand.value for atom in place.atoms for operand in atom.operands if not operand.constant}
+    inputs = {operand.value for atom in place.atoms for operand in atom.operands}
     out = []
     for node in (n for n in reversed(view.nodes) if n in wanted and n not in said):
         results = [value for value in node.outputs if value.name]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.authoring import author
 from onnx_subgraph.authoring.author import Authored, new_pattern
 from onnx_subgraph.authoring.choosing import Chosen
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.proving import Proof
 from onnx_subgraph.proving.instance import build
 from onnx_subgraph.proving.spelling import Spelling
 from tests.mining.models import Layer, network, otherwise, saved, spelled
@@ -38,6 +42,7 @@ def times(made: Authored, text: str) -> int:
 def test_a_mined_unit_becomes_a_pattern_that_proves_and_finds_every_spelling(tmp_path: Path) -> None:
     made = authored(saved(tmp_path / "m.onnx", network(spelled, spelled, spelled)))
     assert made.holds and made.places == 3 and made.proof.targets["function"] > 5
+    assert not replace(made, found={}).holds, "it has to be found where it was written from"
     assert times(made, network(otherwise, spelled, otherwise, otherwise)) == 4
 
 
@@ -55,6 +60,31 @@ def test_a_written_pattern_has_a_test_model_that_fuses_and_one_with_another_numb
     (fuses,), (keeps,) = made.pattern.fuses, made.pattern.keeps
     assert times(made, fuses.model) == 1 and times(made, keeps.model) == 0
     assert keeps.why == "1.5 is a part of the formula, and 2.25 is another number" and "as in m.onnx" in fuses.why
+    assert "place (float[batch,64] v0" in fuses.model
+    assert "1.5, 0.444444444 are written out: as in 1 place." in made.grounds
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_five_of_the_numbers_of_a_name_are_shown(count: int, tmp_path: Path) -> None:
+    made = authored(saved(tmp_path / "m.onnx", network(*[spelled] * count)))
+    more = ", …" if count > 5 else ""
+    assert f"a is a name: it is 1.5, 2.5, 3.5, 4.5, 5.5{more} in {count} places." in made.grounds
+
+
+def test_the_proof_with_the_fewest_failures_is_told_if_none_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter(("a b c", "a", "a b", "a b c d"))
+
+    def fails(pattern: Pattern) -> Proof:
+        return Proof(pattern.id, 1, tuple(next(failures).split()), {})
+
+    monkeypatch.setattr(author, "prove", fails)
+    assert authored(saved(tmp_path / "m.onnx", network(spelled))).proof.failures == ("a",)
+
+
+@pytest.mark.parametrize(("opset", "version"), [(17, 8), (21, 10)])
+def test_a_test_model_has_the_ir_version_of_its_opset(opset: int, version: int, tmp_path: Path) -> None:
+    made = authored(saved(tmp_path / "m.onnx", network(spelled).replace("17]", f"{opset}]").replace("version: 8", "version: 10")))
+    assert f"ir_version: {version}," in made.text
 
 
 def test_several_results(tmp_path: Path) -> None:
@@ -167,7 +197,7 @@ def test_an_instance_of_a_pattern_gives_a_pattern_that_finds_it(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (Chosen(mined=9), "no rank 9"),
+        (Chosen(mined=9), "1 unit was mined, and no rank 9"),
         (Chosen(nodes=("Sine_7",)), "has no node 'Sine_7'"),
         (Chosen(module="layer.*"), "no module"),
         (Chosen(nodes=("ConstantOfShape_0",)), "no formula can be written"),
@@ -185,6 +215,11 @@ LEFT_OUT = {
     "what is compared": ("g = Greater(a, w) n = Not(g) y = Where(n, a, w)", "(Not): it computes bool"),
     "the first node": ("q = Resize(a, , scales) y = Sin(q)", "(Resize): its result follows from a shape"),
     "the last node": ("s = Sin(a) y = ArgMax<axis = 1, keepdims = 0>(s)", "(ArgMax): it computes int64"),
+    "three nodes": (
+        "g = Greater(a, w) n = Not(g) o = Not(n) y = Where(o, a, w)",
+        "(Not): it computes bool, not floating-point values\n",
+    ),
+    "four nodes": ("g = Greater(a, w) n = Not(g) o = Not(n) p = Not(o) y = Where(p, a, w)", "values; and 1 more\n"),
     "a loop": (
         "q = Loop(, t, a)<body = g (int64 i, bool c, float[2, 3] s) => (bool c, float[2, 3] r) { r = Sin(s) }> y = Exp(q)",
         "(Loop): it has a body",
@@ -206,6 +241,38 @@ def test_nodes_that_compute_a_shape_are_said_by_the_names_of_axes(tmp_path: Path
     nodes = """h = Shape<end = 1>(b) i = Identity(h) j = Concat<axis = 0>(i, last) e = Exp(b) f = Reshape(e, j) y = Sin(f)"""
     made = authored(saved(tmp_path / "m.onnx", f"{BEFORE}{{ {nodes} }}"), Chosen(nodes=("h", "i", "j", "e", "f", "y")))
     assert made.holds and made.formula == "y = Sin(Exp(x))"
+
+
+BESIDE = {
+    "a copy at the end": "e = Sin(a) c = Cos(e) y = Identity(c)",
+    "a copy at the beginning": "i = Identity(a) e = Sin(i) y = Cos(e)",
+    "a constant": "k = Neg(three) e = Sin(a) m = Mul(e, k) y = Cos(m)",
+}
+
+
+@pytest.mark.parametrize("nodes", BESIDE.values(), ids=BESIDE)
+def test_copies_and_constants_may_be_chosen_too(tmp_path: Path, nodes: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> m (float[2, 3] a) => (y) <float[3] three = {{1, 2, 3}}> {{ {nodes} }}"""
+    path = saved(tmp_path / "m.onnx", text)
+    made = authored(path, Chosen(nodes=tuple(node.name for node in onnx.load(path).graph.node)))
+    assert made.holds and made.formula.startswith("y = Cos(Sin(x)")
+
+
+def test_a_name_is_that_of_a_node_before_that_of_a_value(tmp_path: Path) -> None:
+    """Nodes without names are known by their results, and lie between others, too."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> m (float[2, 3] a) => (y)
+      { [n] e = Sin(a) f = Exp(e) n = Erf(f) g = Cos(n) y = Tanh(g) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    assert authored(tmp_path / "m.onnx", Chosen(first="n", last="g")).formula == "y = Cos(Erf(Exp(Sin(x))))"
+
+
+def test_a_module_may_have_nodes_that_the_formula_leaves_out(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.onnx", f"{BEFORE}{{ e = Sin(a) y = Cos(e) s = ArgMax(y) }}")
+    model = onnx.load(path)
+    for node in model.graph.node:
+        node.name = f"/layer/curve/{node.op_type}"
+    onnx.save(model, path)
+    assert authored(path, Chosen(module="layer.curve")).formula == "y = Cos(Sin(x))"
 
 
 def test_an_id_that_is_taken_is_refused_before_anything_is_proved(tmp_path: Path) -> None:
@@ -238,6 +305,22 @@ def test_items_that_some_places_lack_are_optional(tmp_path: Path, order: tuple[s
     for text in (WHOLE, NO_FACTOR, NEITHER):
         assert times(made, curves(text)) == 1
     assert len(made.pattern.fuses) == len(set(order))
+
+
+def test_three_items_may_be_absent_at_one_place(tmp_path: Path) -> None:
+    whole = "s{n} = Sin ({x}) g{n} = Mul (s{n}, v) e{n} = Exp (g{n}) h{n} = Add (e{n}, m) t{n} = Erf (h{n}) k{n} = Mul (t{n}, u) "
+    lacking = "s{n} = Sin ({x}) e{n} = Exp (s{n}) t{n} = Erf (e{n}) {z} = Tanh (t{n})"
+    text = curves(*[whole + "{z} = Tanh (k{n})"] * 2, *[lacking] * 2).replace("float[64] v", "float[64] v, float[64] u")
+    made = authored(saved(tmp_path / "m.onnx", text))
+    assert made.holds and made.places == 4 and made.formula.count("?") == 3
+
+
+def test_items_of_other_units_are_theirs(tmp_path: Path) -> None:
+    """A unit without optional items is written by itself, though others have such."""
+    wave = "s{n} = Sin ({x}) q{n} = Mul (s{n}, v) f{n} = Erf (q{n}) {z} = Sub ({x}, f{n})"
+    path = saved(tmp_path / "m.onnx", curves(WHOLE, WHOLE, NEITHER, NEITHER, wave, wave))
+    formulas = {authored(path, Chosen(mined=rank)).formula for rank in (1, 2, 3)}
+    assert formulas == {"y = Tanh(Exp(Sin(x) ** 2 * z?) + u?)", "y = x - Erf(Sin(x) * z)"}
 
 
 ENDING = "s{n} = Sin ({x}) k{n} = Mul (s{n}, three) q{n} = Exp (k{n}) {z} = Add (q{n}, v)"
@@ -274,6 +357,7 @@ LONE = {
     "a Reshape that changes nothing is no part": "e = Sin(a) n = Reshape(e, same) y = Erf(n)",
     "a Softmax over several axes ends a unit": "e = Sin(a) f = Cos(e) n = Softmax(f) y = Erf(n)",
     "a choice of two numbers": "n = Where(m, low, one) c = Clip(n, two, three) s = Sin(c) y = Mul(s, a)",
+    "a number that can't be larger": "e = Sin(a) n = Add(e, low) y = Cos(n)",
     "a root of the input": "r = Sqrt(a) s = Sin(r) y = ReduceSum<axes = [0, 1, 2], keepdims = 0>(s)",
 }
 

@@ -63,6 +63,28 @@ def test_a_name_that_python_gives_another_meaning_is_an_error(run: Run, tmp_path
     assert run("init", tmp_path / name, "--name", "my-pack").code == 0, "the folder may have any name"
 
 
+def test_a_pack_is_as_readable_as_other_folders(run: Run, tmp_path: Path) -> None:
+    run("init", tmp_path / "my-pack")
+    assert (tmp_path / "my-pack").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_file_in_the_way_stays(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "my-pack").write_text("mine")
+    done = run("init", tmp_path / "my-pack")
+    assert done.code == 2 and "is there already" in done.err and (tmp_path / "my-pack").read_text() == "mine"
+
+
+def test_a_pack_that_cannot_be_moved_into_its_place_leaves_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "rename", fail)
+    done = run("init", tmp_path / "my-pack")
+    assert done.code == 2 and "disk full" in done.err and not list(tmp_path.iterdir())
+
+
 def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
     (tmp_path / "my-pack").mkdir()
     assert run("init", tmp_path / "my-pack").code == 0, "an empty folder is as good as none"
