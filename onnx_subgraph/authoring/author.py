@@ -26,7 +26,6 @@ from onnx_subgraph.matching.find import find
 from onnx_subgraph.mining.atom import Layout
 from onnx_subgraph.mining.formula import Formula, number_text, slots
 from onnx_subgraph.mining.mine import Occurrence, generalised
-from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.proving import Proof, prove
 
 
@@ -152,14 +151,11 @@ def _matches(model: onnx.ModelProto, pattern: Pattern) -> bool:
         read = ir.from_proto(onnx.parser.parse_model(_text(model)))
     except onnx.parser.ParseError:  # a number or a name that the text form can't say
         return False
-    infer_shapes(read)
     return bool(find(read, [pattern]).matches)
 
 
 def _count(path: Path, pattern: Pattern) -> int:
-    model = load(path)
-    infer_shapes(model)
-    return len(find(model, [pattern]).matches)
+    return len(find(load(path), [pattern]).matches)
 
 
 def _numbers(formula: Formula, place: Occurrence) -> dict[tuple[int, int], float]:

@@ -87,6 +87,13 @@ def test_a_test_model_has_the_ir_version_of_its_opset(opset: int, version: int, 
     assert f"ir_version: {version}," in made.text
 
 
+def test_an_absent_input_is_absent_in_the_test_model(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> m (float[2, 3] a) => (y) <float top = {0.5}>
+      { e = Sin(a) c = Clip(e, , top) y = Cos(c) }"""
+    (fuses,) = authored(saved(tmp_path / "m.onnx", text)).pattern.fuses
+    assert 'Clip (v1, "", v2)' in fuses.model
+
+
 def test_several_results(tmp_path: Path) -> None:
     def gate(n: int, x: str) -> str:
         return f"g{n} = Sin ({x}) k{n} = Exp (g{n}) h{n} = MatMul (g{n}, w) j{n} = MatMul (k{n}, w) z{n} = Add (h{n}, j{n})"
@@ -307,11 +314,12 @@ def test_items_that_some_places_lack_are_optional(tmp_path: Path, order: tuple[s
     assert len(made.pattern.fuses) == len(set(order))
 
 
-def test_three_items_may_be_absent_at_one_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [1, 2])
+def test_three_items_may_be_absent_at_one_place(rank: int, tmp_path: Path) -> None:
     whole = "s{n} = Sin ({x}) g{n} = Mul (s{n}, v) e{n} = Exp (g{n}) h{n} = Add (e{n}, m) t{n} = Erf (h{n}) k{n} = Mul (t{n}, u) "
     lacking = "s{n} = Sin ({x}) e{n} = Exp (s{n}) t{n} = Erf (e{n}) {z} = Tanh (t{n})"
     text = curves(*[whole + "{z} = Tanh (k{n})"] * 2, *[lacking] * 2).replace("float[64] v", "float[64] v, float[64] u")
-    made = authored(saved(tmp_path / "m.onnx", text))
+    made = authored(saved(tmp_path / "m.onnx", text), Chosen(mined=rank))
     assert made.holds and made.places == 4 and made.formula.count("?") == 3
 
 
