@@ -323,6 +323,17 @@ def test_three_items_may_be_absent_at_one_place(rank: int, tmp_path: Path) -> No
     assert made.holds and made.places == 4 and made.formula.count("?") == 3
 
 
+def test_a_number_of_a_product_can_be_optional(tmp_path: Path) -> None:
+    """What is left of the product has more than one factor."""
+    bare = "s{n} = Sin ({x}) g{n} = Mul (s{n}, v) e{n} = Exp (g{n}) {z} = Tanh (e{n})"
+    text = curves(
+        *[bare.replace("Mul (s{n}, v)", "Mul (k{n}, v)").replace("g{n} =", "k{n} = Mul (s{n}, three) g{n} =")] * 2, bare, bare
+    )
+    made = authored(saved(tmp_path / "m.onnx", text.replace("float two", "float three = {3}, float two")))
+    assert made.holds and made.places == 4 and made.formula == "y = Tanh(Exp(a? * Sin(x) * z))"
+    assert times(made, curves(bare)) == 1
+
+
 def test_items_of_other_units_are_theirs(tmp_path: Path) -> None:
     """A unit without optional items is written by itself, though others have such."""
     wave = "s{n} = Sin ({x}) q{n} = Mul (s{n}, v) f{n} = Erf (q{n}) {z} = Sub ({x}, f{n})"
@@ -377,6 +388,7 @@ def test_a_pattern_of_a_single_place_proves_and_finds_it(nodes: str, tmp_path: P
        float three = {{3}}, float low = {{-3.4e38}}, int64[3] same = {{2, 3, 4}}> {{ {nodes} }}"""
     made = authored(saved(tmp_path / "m.onnx", text))
     assert made.holds, (made.text, made.proof.failures, made.found)
+    assert not any("inf" in case.model for case in made.pattern.keeps)
 
 
 @pytest.mark.parametrize("exponent", ["2.02", "0.333333343", "1.7", "3"])
