@@ -89,6 +89,7 @@ class _Proof:
     cases: int = 0
     failures: list[str] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
+    evaluated: int = 0
     coverage: Coverage = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +114,8 @@ class _Proof:
         """Try every instance of the formula, and the mutants of the plain ones."""
         models = covering(self.pattern)
         since = max([self.spelling(spelling) for spelling in spellings_of_each(models)], default=0)
+        if not self.evaluated:
+            self.failures.append(f"no model made of the example is evaluated: {', '.join(self.notes) or 'it gives none'}")
         for spelling in spellings_of_pairs(models, since) if self.pairs else ():
             self.spelling(spelling)
         plain = filter(None, map(self.build, map(Spelling, models.each)))
@@ -153,10 +156,10 @@ class _Proof:
         try:
             truth = evaluate(instance.proto, instance.feeds)
         except UnknownError as why:
-            if not spelling.is_varied:
-                self.notes[f"not evaluated: {why}"] += 1
+            self.notes[f"not evaluated: {why}"] += not spelling.is_varied
             return {}
         self.count()
+        self.evaluated += 1
         exact = Exact(instance.proto, instance.feeds, truth)
         later: dict[str, int] = {}
         model = inferred(instance.proto)

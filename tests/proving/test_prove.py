@@ -66,6 +66,13 @@ def test_a_replacement_may_write_a_term_twice() -> None:
     assert not failures(pattern)
 
 
+FITTING = """
+  - why: shapes that fit
+    model: |
+      <ir_version: 8, opset_import: ["" : 17]>
+      g (float[2, 3] x, float[2, 3] z) => (float[2, 3] y) { s = Add(x, z) y = Relu(s) }"""
+
+
 def test_a_missing_condition_is_found() -> None:
     """No sentence requires that all axes except the batch are reduced, or that the scale is for the last of them."""
     pattern = written(
@@ -76,6 +83,13 @@ def test_a_missing_condition_is_found() -> None:
     )
     said = failures(pattern)
     assert "a mutant fuses and differs" in said and "another axis" in said
+
+
+def test_an_example_whose_shapes_do_not_fit_proves_nothing() -> None:
+    """Also where a model of `fuses` is replaced rightly: it shows only one spelling."""
+    example = '{x: "float32[2, 3]", z: "float32[5]"}'
+    pattern = written("y = Relu(x + z)", "y = Max(x + z, 0)", example, fuses=FITTING)
+    assert "no model made of the example is evaluated: not evaluated: " in failures(pattern)
 
 
 def test_an_alternative_that_no_model_has_fails() -> None:
