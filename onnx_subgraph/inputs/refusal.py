@@ -83,9 +83,10 @@ def relation_of(node: ir.Node) -> Relation | None:
         case "MaxPool" | "AveragePool" | "LpPool":
             pads, (dilations, window) = _pads(node), (node.attributes.get_ints(key, ()) for key in ("dilations", "kernel_shape"))
             return _relation(lambda x: fitting.slide(x, window, dilations, pads), shapes[0])
-        case "RNN" | "GRU" | "LSTM" if not node.attributes.get_int("layout", 0):
+        case "RNN" | "GRU" | "LSTM" | "DynamicQuantizeLSTM" if not node.attributes.get_int("layout", 0):
             batches = [fitting.dimension(value, 1) for value in (node.inputs[0], *node.inputs[5:7])]  # the length may be unknown
-            features = [fitting.dimension(value, 2) for value in node.inputs[:2]]
+            of_weights = 1 if node.op_type == "DynamicQuantizeLSTM" else 2
+            features = [fitting.dimension(node.inputs[0], 2), fitting.dimension(node.inputs[1], of_weights)]
             return _relation(fitting.recur, *features, *(batch for batch in batches if batch is not None))
         case "Split":
             return _relation(lambda shape, parts: 0 if shape[axis] == sum(parts) else None, shapes[0], second)

@@ -35,7 +35,7 @@ from onnx_subgraph.operators.names import qualified
 
 _LATEST = 13
 """Opset of a standard operator's rule. Rules hardly change between opsets, and read inputs and attributes by name."""
-LIKE = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
+LIKE = {"DynamicQuantizeLSTM": "LSTM", "FusedConv": "Conv", "FusedGemm": "Gemm"}
 """Operators of onnxruntime whose results have the type and shape of a standard operator's."""
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_JOINED = 4096

@@ -101,7 +101,7 @@ _TERMS: dict[str, Terms] = {
     "FusedConv": lambda node, shapes, result: math.prod(result) * math.prod(shapes[1][1:]),
     "ConvTranspose": lambda node, shapes, result: math.prod(shapes[0]) * math.prod(shapes[1][1:]),
     **dict.fromkeys(
-        ("LSTM", "GRU", "RNN"),
+        ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"),
         lambda node, shapes, result: math.prod(shapes[0][:2]) * (math.prod(shapes[1]) + math.prod(shapes[2])),
     ),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),

@@ -1,4 +1,4 @@
-"""Leave out initial states of recurrent networks that are zero: an absent state is zero, too (LSTM, GRU and RNN of ONNX).
+"""Leave out initial states of recurrent networks that are zero: an absent state is zero, too.
 
 Exporters write zeros of the batch's size: the size is read, joined with constants, and expanded.
 """
@@ -13,8 +13,8 @@ from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.surgery import sweep
 from onnx_subgraph.model.uniform import element
 
-_STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
-"""Operator → the positions of the operands that are initial states."""
+_STATES = {("", "RNN"): (5,), ("", "GRU"): (5,), ("", "LSTM"): (5, 6), ("com.microsoft", "DynamicQuantizeLSTM"): (5, 6)}
+"""Domain and operator → the positions of the operands that are initial states."""
 
 
 def has_states(model: ir.Model) -> bool:
@@ -45,7 +45,7 @@ def _leave_out(node: ir.Node, index: int) -> None:
 
 def _states(node: ir.Node) -> list[int]:
     """The positions of the operands of a node that are initial states."""
-    positions = () if node.domain else _STATES.get(node.op_type, ())
+    positions = _STATES.get((node.domain, node.op_type), ())
     return [index for index in positions if index < len(node.inputs) and node.inputs[index] is not None]
 
 

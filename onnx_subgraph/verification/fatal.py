@@ -1,9 +1,9 @@
 """Refuse feeds on which onnxruntime would end the process.
 
-Its Scan divides by the length of the sequence; its GRU ends the process for an empty sequence or batch, its LSTM for an empty
-batch, and its InstanceNormalization for an empty image. No exception is raised: the process is gone. Sizes that are drawn are
-never 0, but a model may leave out so much of a short input that nothing is left. Nodes in subgraphs and in functions are not
-looked at.
+Its Scan divides by the length of the sequence; its GRU ends the process for an empty sequence or batch, its LSTM (and
+DynamicQuantizeLSTM) for an empty batch, and its InstanceNormalization for an empty image. No exception is raised: the process is
+gone. Sizes that are drawn are never 0, but a model may leave out so much of a short input that nothing is left. Nodes in
+subgraphs and in functions are not looked at.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _places(model: ir.Model) -> Iterator[_Place]:
     """The places of the main graph, in order."""
     for node in model.graph:
         first = node.inputs[0] if node.inputs else None
-        if node.domain or (first is None and node.op_type != "Scan"):
+        if node.domain not in ("", "com.microsoft") or (first is None and node.op_type != "Scan"):
             continue
         if node.op_type == "Scan" and model.opset_imports.get("", 0) >= _WITHOUT_BATCH:
             count = node.attributes.get_int("num_scan_inputs", 1)
@@ -119,7 +119,7 @@ def _places(model: ir.Model) -> Iterator[_Place]:
 
 _WITHOUT_BATCH = 9
 """The opset from which Scan has no axis of a batch. Before, onnxruntime raises an exception."""
-_AXES = {"GRU": (0, 1), "LSTM": (1,)}
+_AXES = {"GRU": (0, 1), "LSTM": (1,), "DynamicQuantizeLSTM": (1,)}
 """Operator → the axes of its first operand that must not be empty. onnxruntime has no kernel for their other layout."""
 
 

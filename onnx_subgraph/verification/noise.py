@@ -46,9 +46,9 @@ def _operators(names: str) -> frozenset[str]:
 
 
 _PRODUCTS = _operators(
-    "MatMul Gemm Conv ConvTranspose Einsum LSTM GRU RNN Attention MultiHeadAttention FusedMatMul LayerNormalization "
-    "SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization RMSNormalization GroupNormalization "
-    "InstanceNormalization BatchNormalization EmbedLayerNormalization GroupQueryAttention"
+    "MatMul Gemm Conv ConvTranspose Einsum LSTM GRU RNN DynamicQuantizeLSTM Attention MultiHeadAttention FusedMatMul "
+    "LayerNormalization SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization RMSNormalization "
+    "GroupNormalization InstanceNormalization BatchNormalization EmbedLayerNormalization GroupQueryAttention"
 )
 """Sums of many terms: the order of their roundings differs between kernels, whatever their operands depend on."""
 

@@ -18,7 +18,7 @@ from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.trial import CPU
 
-HEAD = '<ir_version: 8, opset_import: ["" : 17]> g '
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g '
 
 BAKED: dict[str, tuple[str, dict[str, int]]] = {
     "a batch and a length": (
@@ -109,6 +109,13 @@ BAKED: dict[str, tuple[str, dict[str, int]]] = {
         """(float[length, batch, features] x, float[1, 12, 40] w, float[1, 12, 3] r, float[1, 5, 3] h, float[1, 5, 3] c) => (y)
         <int64[1] last = {-1}, int64[1] end = {-9223372036854775807}, int64[1] zero = {0}, int64[1] back = {-1}> {
           z = Slice(x, last, end, zero, back) y = LSTM <hidden_size = 3> (z, w, r, , , h, c)
+        }""",
+        {"length": 7, "batch": 5, "features": 40},
+    ),
+    "the features of a quantized recurrent network": (
+        """(float[length, batch, features] x, int8[1, 40, 12] w, int8[1, 3, 12] r, float[1, 5, 3] h) => (y)
+        <float[1] s = {0.1}, int8[1] o = {0}> {
+          y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 3> (x, w, r, , , h, , , s, o, s, o)
         }""",
         {"length": 7, "batch": 5, "features": 40},
     ),

@@ -31,6 +31,7 @@ QUANTIZED_EMBED = (
     "int32[b, s] i, int32[b, s] g, uint8[10, 8] e, uint8[20, 8] o, uint8[2, 8] m, uint8[8] a, uint8[8] c, int32[b, s] r, "
     "float x, uint8 z"
 )
+QUANTIZED_LSTM = "float[s, b, 8] x, uint8[1, 8, 12] w, uint8[1, 3, 12] r, float[1] u, uint8[1] z"
 Q = "float x, uint8 z"
 CALLS: dict[str, tuple[str, str]] = {
     "Attention": ("float[b, s, 8] x, float[8, 36] w, float[36] c", "y = Attention <num_heads = 2> (x, w, c)"),
@@ -56,6 +57,11 @@ CALLS: dict[str, tuple[str, str]] = {
     "DecoderMaskedMultiHeadAttention": (
         f"float[b, one, 8] q, float[b, one, 8] k, float[b, one, 8] v, {PAST}, int32[1] a",
         "y, rk, rv = DecoderMaskedMultiHeadAttention <num_heads = 2, past_present_share_buffer = 1> (q, k, v, , , pk, pv, a)",
+    ),
+    "DynamicQuantizeLSTM": (QUANTIZED_LSTM, "y, h, c = DynamicQuantizeLSTM <hidden_size = 3> (x, w, r, , , , , , u, z, u, z)"),
+    "DynamicQuantizeLSTM of both directions": (
+        QUANTIZED_LSTM.replace("[1, ", "[2, ").replace("1]", "2]"),
+        'y, h, c = DynamicQuantizeLSTM <hidden_size = 3, direction = "bidirectional"> (x, w, r, , , , , , u, z, u, z)',
     ),
     "EmbedLayerNormalization": (EMBED, "y, k, t = EmbedLayerNormalization <mask_index_type = 0> (i, g, e, o, m, a, c, r)"),
     "EmbedLayerNormalization of positions only": (

@@ -49,6 +49,13 @@ def counted(text: str, **sizes: int) -> int:
         ),
         (
             (
+                "g (float[7,2,3] x, uint8[1,3,16] w, uint8[1,4,16] r, float[1] s, uint8[1] z) => (float[7,1,2,4] y)"
+                " { y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 4> (x, w, r, , , , , , s, z, s, z) }"
+            ),
+            14 * (48 + 64),
+        ),
+        (
+            (
                 "g (float[2,3,8] q, float[2,5,8] k, float[2,5,8] v) => (float[2,3,8] y)"
                 " { y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) }"
             ),
@@ -56,7 +63,7 @@ def counted(text: str, **sizes: int) -> int:
         ),
         ("g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }", 0),
     ],
-    ids=["MatMul", "Gemm", "grouped Conv", "ConvTranspose", "LSTM", "attention", "elementwise"],
+    ids=["MatMul", "Gemm", "grouped Conv", "ConvTranspose", "LSTM", "quantized LSTM", "attention", "elementwise"],
 )
 def test_a_multiply_add_is_two_operations(text: str, products: int) -> None:
     assert counted(text) == 2 * products

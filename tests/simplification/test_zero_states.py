@@ -31,6 +31,20 @@ def network(operator: str, states: str, operands: str, inputs: str = "") -> onnx
     return parsed(body, f"float[T, N, {WIDTH}] x{inputs}", "float[T, D, N, H] y", weights)
 
 
+def quantized(states: str, operands: str) -> onnx.ModelProto:
+    """A DynamicQuantizeLSTM: its weights have the features before the gates."""
+    gates, draw = 4 * HIDDEN, np.random.default_rng(0)
+    weights = ", ".join(
+        f"uint8[1, {rows}, {gates}] {name} = {{{', '.join(map(str, draw.integers(0, 256, rows * gates)))}}}"
+        for name, rows in (("w", WIDTH), ("r", HIDDEN))
+    )
+    scale = "float[1] s = {0.01}, uint8[1] z = {128}, float[1, 6] p = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}"
+    call = f"y = com.microsoft.DynamicQuantizeLSTM<hidden_size = {HIDDEN}>(x, w, r, , , {operands}, s, z, s, z)"
+    proto = parsed(f"{states} {call}", f"float[T, N, {WIDTH}] x", "float[T, D, N, H] y", f"{weights}, {scale}")
+    proto.opset_import.add(domain="com.microsoft", version=1)
+    return proto
+
+
 def first(proto: onnx.ModelProto) -> tuple[int, onnx.ModelProto]:
     """The number of states left out, and the model that is written."""
     found, written = simplified(proto, simplify_first)
@@ -47,6 +61,19 @@ def test_states_of_zeros_are_left_out(operator: str, operands: str, read: int, n
     found, written = first(proto)
     assert found == number and (states == FIXED or operators(written) == {operator: 1})
     assert len(written.graph.node[-1].input) == read
+    feeds = {"x": np.random.default_rng(1).standard_normal((4, 2, WIDTH)).astype(np.float32)}
+    np.testing.assert_array_equal(run(written, feeds)[0], run(proto, feeds)[0])
+
+
+@pytest.mark.parametrize("states", [OF_THE_BATCH, FIXED], ids=["of the batch", "fixed"])
+@pytest.mark.parametrize(("operands", "number"), [("h, c, ", 2), ("h, c, p", 2), (", c, ", 1)])
+def test_states_of_a_quantized_network_are_left_out(operands: str, number: int, states: str) -> None:
+    """Its scales, which come after the states, are left where they are."""
+    proto = quantized(states, operands)
+    found, written = first(proto)
+    assert found == number and list(written.graph.node[-1].input[4:8]) == ["", "", "", operands.split(", ")[2]]
+    assert list(written.graph.node[-1].input[8:]) == ["s", "z", "s", "z"]
+    assert states == FIXED or operators(written) == {"DynamicQuantizeLSTM": 1}
     feeds = {"x": np.random.default_rng(1).standard_normal((4, 2, WIDTH)).astype(np.float32)}
     np.testing.assert_array_equal(run(written, feeds)[0], run(proto, feeds)[0])
 

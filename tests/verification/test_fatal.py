@@ -22,7 +22,7 @@ CPU = "CPUExecutionProvider"
 BODY = "body = b (float[4] u, float[4] v) => (float[4] w, float[4] z) { w = Add (u, v)  z = Sigmoid (w) }"
 CUT = "c = Slice (x, nine, end, AXIS)"
 """Leaves out the first nine rows or columns."""
-HEAD = """<ir_version: 8, opset_import: ["" : 17]> g (float[SHAPE] x) => (float[?] t)
+HEAD = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[SHAPE] x) => (float[?] t)
     <int64[1] nine = {9}, int64[1] end = {10000}, int64[1] zero = {0}, int64[1] one = {1}, float[4] s = {0, 0, 0, 0}>"""
 
 
@@ -45,6 +45,11 @@ MODELS = {
     "GRU without a sequence": recurrent("GRU", "n, 2, 4", "zero", 3),
     "GRU without a batch": recurrent("GRU", "2, n, 4", "one", 3),
     "LSTM without a batch": recurrent("LSTM", "2, n, 4", "one", 4),
+    "DynamicQuantizeLSTM without a batch": f"""{HEAD.replace("SHAPE", "2, n, 4")} {{ {CUT.replace("AXIS", "one")}
+      size = Constant <value = int64[3] {{1, 4, 16}}> ()  two = Constant <value = uint8[1] {{2}}> ()  w = Expand (two, size)
+      a = Constant <value = float[1] {{0.5}}> ()  z = Constant <value = uint8[1] {{0}}> ()
+      y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 4> (c, w, w, , , , , , a, z, a, z)
+      e = Sigmoid (y)  t = Mul (y, e) }}""",
     "InstanceNormalization without an image": f"""{HEAD.replace("SHAPE", "1, 4, n")} {{
       two = Constant <value = int64[1] {{2}}> ()  c = Slice (x, nine, end, two)  y = InstanceNormalization (c, s, s)
       e = Sigmoid (y)  t = Mul (y, e) }}""",
