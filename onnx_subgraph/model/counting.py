@@ -51,9 +51,9 @@ def _found(constants: Constants, value: ir.Value, follow: Follow[Count]) -> Coun
     shape = dims(value)
     if shape is None or value.dtype not in _INTEGERS:
         return None
-    number, node = _number(constants, value), value.producer()
-    if isinstance(number, int):
-        return Count(number, shape, {})
+    known, node = number(constants, value), value.producer()
+    if isinstance(known, int):
+        return Count(known, shape, {})
     if constants.is_constant(value):
         return count_of(small(constants, value))
     if node is None or node.domain:
@@ -98,7 +98,7 @@ def count_of(array: np.ndarray | None) -> Count | None:
 def _product(constants: Constants, node: ir.Node, parts: Sequence[Count | None], shape: tuple[Dim, ...]) -> Count | None:
     """The product of what counts by ones from 0 along one axis, and a number."""
     for counting, factor in zip(parts, reversed(node.inputs), strict=True):
-        size = _number(constants, factor)
+        size = number(constants, factor)
         if counting is not None and size is not None and not counting.start and [s.by for s in counting.strides.values()] == [1]:
             axes = _behind(counting, shape)
             return None if axes is None else Count(0, shape, {axis: Stride(size) for axis in axes})
@@ -164,15 +164,15 @@ _COMBINED: dict[str, Callable[[Constants, ir.Node, Follow[Count], tuple[Dim, ...
 }
 
 
-def _number(constants: Constants, value: ir.Value | None) -> Dim | None:
+def number(constants: Constants, value: ir.Value | None) -> Dim | None:
     """The only element of integers, as a number or as a size; None for others."""
     if value is None or value.shape is None or not all(dim == 1 for dim in value.shape):
         return None
     data = value.meta.get(SHAPE_DATA)
     if data is not None and len(data) == 1:
         return data[0]  # type: ignore[no-any-return]
-    number = constants.scalar(value)
-    return number if isinstance(number, int) and not isinstance(number, bool) else None
+    found = constants.scalar(value)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def _rearranged(counted: Count, shape: tuple[Dim, ...]) -> Count | None:

@@ -25,6 +25,9 @@ _EXACT = frozenset(("Cast", "Clip", "IsInf", "IsNaN", "Max", "Min", "Not", "Wher
 _CHOSEN = frozenset((ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64))
 """Types for which runtimes have a Where."""
 
+_WITH_WHERE = 9
+"""The first opset with Where."""
+
 
 class Choice(NamedTuple):
     """A value that is `yes` where the condition is true, and `no` elsewhere. The numbers have no axes."""
@@ -58,6 +61,37 @@ def as_where(constants: Constants, node: ir.Node) -> list[ir.Node]:
         return []
     yes, no = constant(found.yes, f"{result.name}__yes"), constant(found.no, f"{result.name}__no")
     return [yes, no, _where(node, found.condition, yes.outputs[0], no.outputs[0])]
+
+
+def as_chosen(constants: Constants, node: ir.Node) -> list[ir.Node]:
+    """The Where that gives `a * c + b * (1 - c)`, for integers and a cast condition c; [] for other nodes.
+
+    tf2onnx writes a choice of integers so. For floats it is another number where one is infinite or NaN.
+    """
+    if node.op_type != "Add" or node.domain or node.outputs[0].dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        return []
+    if constants.opset(node) < _WITH_WHERE:
+        return []
+    parts = [_kept(constants, value) for value in node.inputs]
+    known = [part for part in parts if part is not None]
+    if len(known) < 2 or known[0][0].condition is not known[1][0].condition:
+        return []
+    sides = {bool(one.yes): value for one, value in known}
+    return [_where(node, known[0][0].condition, sides[True], sides[False])] if len(sides) == 2 else []
+
+
+def _kept(constants: Constants, product: ir.Value | None) -> tuple[Choice, ir.Value] | None:
+    """The choice between 1 and 0 that is a factor of a product, and the other factor."""
+    node = None if product is None else product.producer()
+    if node is None or node.domain or node.op_type != "Mul":
+        return None
+    for factor, other in (node.inputs, reversed(node.inputs)):
+        found = None if factor is None else choice(constants, factor)
+        if found is None or other is None or not same_shape(found.condition, factor):
+            continue
+        if sorted((found.yes, found.no)) == [0, 1]:
+            return found, other
+    return None
 
 
 def _bounded(constants: Constants, node: ir.Node) -> list[ir.Node]:

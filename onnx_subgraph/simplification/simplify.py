@@ -25,7 +25,7 @@ from onnx_subgraph.operators.elementwise import REARRANGING
 from onnx_subgraph.simplification.assignments import as_joined, written
 from onnx_subgraph.simplification.branches import decide
 from onnx_subgraph.simplification.captured import move_captured_weights
-from onnx_subgraph.simplification.choices import as_where, is_within
+from onnx_subgraph.simplification.choices import as_chosen, as_where, is_within
 from onnx_subgraph.simplification.enlarged import mix_before_enlarging
 from onnx_subgraph.simplification.equal_sizes import read_once
 from onnx_subgraph.simplification.expands import leave_out_expands
@@ -35,6 +35,7 @@ from onnx_subgraph.simplification.joins import as_parts
 from onnx_subgraph.simplification.kept_axes import keep_axes
 from onnx_subgraph.simplification.layouts import move_across
 from onnx_subgraph.simplification.moved_sizes import as_sizes
+from onnx_subgraph.simplification.negative_indices import negative_indices
 from onnx_subgraph.simplification.reshaping import as_one_step, as_reshape, as_squeeze, as_transpose, target
 from onnx_subgraph.simplification.resizes import as_scaled
 from onnx_subgraph.simplification.rows import narrow
@@ -157,8 +158,8 @@ class Pass:
     def _operand_given(self, value: ir.Value) -> ir.Value | None:
         """The operand that a Where gives everywhere, because its condition is one number, or a Clip whose bounds it is within.
 
-        Also what a ScatterND or ScatterElements writes everywhere; None for other values. The matcher does not look through such
-        nodes: bodies of standard operators have a Where.
+        Also what a ScatterND or ScatterElements writes everywhere, and indices that may be negative; None for other values. The
+        matcher does not look through such nodes: bodies of standard operators have a Where.
         """
         node = value.producer()
         if node is None or node.domain or not node.inputs or node.inputs[0] is None:
@@ -169,7 +170,7 @@ class Pass:
             return node.inputs[0] if is_within(self._constants, node.inputs[0], node) else None
         condition = element(self._constants, node.inputs[0])
         if condition is None:
-            return None
+            return negative_indices(self._constants, node, is_main=node.graph is self._model.graph)
         source = node.inputs[1 if condition else 2]
         return source if source is not None and source.dtype == value.dtype and same_shape(source, value) else None
 
@@ -199,6 +200,7 @@ class Pass:
             return True
         nodes = (
             as_where(constants, node)
+            or as_chosen(constants, node)
             or as_reshape(node, constants.opset(node))
             or as_fewer_axes(constants, node)
             or as_transpose(constants, node)

@@ -79,3 +79,43 @@ def test_new_names_are_new() -> None:
     _, written = simplified(model)
     assert operators(written)["Clip"] == 0
     np.testing.assert_array_equal(run(written, feeds())[0], run(model, feeds())[0])
+
+
+INTEGERS = "bool[N, 1, 6] c, int32[N, 4, 6] i, int32[6] k, bool[N, 1, 6] d, float[N, 4, 6] x"
+NOT = "p = Cast<to = 6>(c) n = Not(c) q = Cast<to = 6>(n) "
+SUMS = {
+    "of products": NOT + "a = Mul(i, p) b = Mul(k, q) y = Add(a, b)",
+    "the other way": NOT + "a = Mul(q, k) b = Mul(p, i) y = Add(a, b)",
+    "of a choice": "p = Where(c, one, none) q = Where(c, none, one) a = Mul(i, p) b = Mul(k, q) y = Add(a, b)",
+}
+OTHER_SUMS = {
+    "the same side": NOT + "a = Mul(i, p) b = Mul(k, p) y = Add(a, b)",
+    "two conditions": "p = Cast<to = 6>(c) n = Not(d) q = Cast<to = 6>(n) a = Mul(i, p) b = Mul(k, q) y = Add(a, b)",
+    "other numbers": "p = Where(c, one, none) q = Where(c, none, two) a = Mul(i, p) b = Mul(k, q) y = Add(a, b)",
+    "floats": "p = Cast<to = 1>(c) n = Not(c) q = Cast<to = 1>(n) a = Mul(x, p) b = Mul(x, q) y = Add(a, b)",
+}
+ONES = "int32 none = {0}, int32 one = {1}, int32 two = {2}"
+
+
+@pytest.mark.parametrize("body", SUMS.values(), ids=SUMS)
+def test_a_sum_of_integers_that_are_kept_or_zero_is_a_choice(body: str) -> None:
+    model = parsed(body, INTEGERS, "int32[A, B, C] y", ONES)
+    _, written = simplified(model)
+    assert operators(written) == {"Where": 1}
+    rng = np.random.default_rng(0)
+    i, k = (rng.integers(-(2**31), 2**31, shape, np.int32) for shape in ((3, 4, 6), 6))
+    given = feeds() | {"i": i, "k": k}
+    del given["e"]
+    np.testing.assert_array_equal(run(written, given)[0], run(model, given)[0])
+
+
+@pytest.mark.parametrize("body", OTHER_SUMS.values(), ids=OTHER_SUMS)
+def test_other_sums_stay(body: str) -> None:
+    _, written = simplified(parsed(body, INTEGERS, f"{'float' if 'to = 1>' in body else 'int32'}[A, B, C] y", ONES))
+    assert operators(written)["Add"] == 1
+
+
+def test_a_sum_stays_where_there_is_no_where() -> None:
+    model = parsed(SUMS["of products"], INTEGERS, "int32[A, B, C] y", ONES)
+    model.opset_import[0].version = 8
+    assert operators(simplified(model)[1])["Add"] == 1
