@@ -162,8 +162,9 @@ class _Region:
         )
 
     def _operands(self, node: ir.Node) -> list[ir.Value] | None:
-        """The operands of an elementwise operator that others compute; None where one has no other layout."""
+        """The operands of an elementwise operator that others compute; None if one has no other layout, or none has all axes."""
         found: list[ir.Value] = []
+        constants: dict[int, np.ndarray] = {}
         whole = False
         for index, operand in enumerate(node.inputs[:1] if node.op_type == "CastLike" else node.inputs):
             if operand is None:
@@ -176,12 +177,14 @@ class _Region:
             if self._is_same_everywhere(operand.shape):
                 continue
             producer = operand.producer()
-            is_pads = index == 1 and node.op_type == "Pad"
-            if is_pads or self.constants.is_constant(operand):
-                array = self._pads(operand) if is_pads else self._constant(operand)
-                if array is None:
+            if index == 1 and node.op_type == "Pad":
+                if (pads := self._pads(operand)) is None:
                     return None
-                self.moved[node, index] = array
+                self.moved[node, index] = pads
+            elif self.constants.is_constant(operand):
+                if (array := self._constant(operand)) is None:
+                    return None
+                constants[index] = array
             elif producer is not None and self._is_inside(producer):
                 found.append(operand)
                 whole = True
@@ -190,6 +193,12 @@ class _Region:
                 whole = True
             else:
                 return None
+        for index, array in constants.items():
+            operand = node.inputs[index]
+            shape = None if operand is None else operand.shape
+            gives_axes = not whole and shape is not None and len(shape) == self.layout.rank
+            self.moved[node, index] = array if gives_axes else _without_leading_ones(array)
+            whole |= gives_axes
         return found if whole else None
 
     def _is_same_everywhere(self, shape: ir.Shape) -> bool:
@@ -229,11 +238,14 @@ class _Region:
         whole = array.reshape((1,) * (self.layout.rank - array.ndim) + array.shape)
         if not self.layout.admits(whole.shape):
             return None
-        sizes = self.layout.of(whole.shape, 1)
         array = whole.squeeze(self.layout.dropped).transpose(_ranks([axis for axis in self.layout.order if axis is not None]))
-        while len(sizes) > 1 and sizes[0] == 1:
-            del sizes[0]
-        return array.reshape(sizes)
+        return array.reshape(self.layout.of(whole.shape, 1))
+
+
+def _without_leading_ones(array: np.ndarray) -> np.ndarray:
+    """The same elements without the leading axes of size 1, but with one axis or more."""
+    first = next((axis for axis, size in enumerate(array.shape) if size != 1), array.ndim - 1)
+    return array.reshape(array.shape[first:])
 
 
 def _ranks(axes: Iterable[int]) -> list[int]:

@@ -128,6 +128,16 @@ MOVED = {
         "int64[1] one = {1}, float[1, 1, 1, 1, 1] k = {3}",
         {"Mul": 1},
     ),
+    "constants and a number of the run, as a bias that is quantized with its image": (
+        "m = ReduceMax<keepdims = 0>(x) d = Div(b, m) f = Floor(d) t = Max(f, low) r = Reshape(t, s) y = Add(x, r)",
+        "int64[4] s = {1, -1, 1, 1}, float[3] b = {10, 20, 30}, float[3] low = {-3, -2, -9}",
+        {"ReduceMax": 1, "Div": 1, "Floor": 1, "Max": 1, "Add": 1},
+    ),
+    "a constant whose first axes have the size 1": (
+        f"m = ReduceMax<keepdims = 0>(x) d = Mul(b, m) r = {TO_FIRST}(d) y = Neg(r)",
+        "float[1, 1, 2, 3] b = {1, 2, 3, 4, 5, 6}",
+        {"ReduceMax": 1, "Mul": 1, "Neg": 1},
+    ),
     "a Pad, as TensorFlow writes it in front of a strided convolution": (
         f"t = {TO_LAST}(x) r = Relu(t) p = Pad(r, pads, low) m = Mul(p, k) u = {TO_FIRST}(m) y = Neg(u)",
         "int64[8] pads = {0, 1, 2, 0, 0, 3, 4, 0}, float low = {-9}, float[3] k = {1, 2, 3}",
@@ -201,6 +211,8 @@ KEPT = {
     "a Softmax along the last axis": f"t = {TO_LAST}(x) s = Softmax<axis = 3>(t) y = {TO_FIRST}(s)",
     "a maximum of the channels, which are last, as in LayerNorm": f"""t = {TO_LAST}(x) m = ReduceMax<axes = [3]>(t) d = Sub(t, m)
     y = {TO_FIRST}(d)""",
+    "a constant with fewer axes than one element": """m = ReduceMax(x) d = Mul(m, k) u = Unsqueeze(d, one)
+    e = LpNormalization(u) y = Squeeze(e, two)""",
     "a sum of everything": f"t = {TO_LAST}(x) r = Relu(t) m = ReduceSum(r) d = Sub(r, m) y = {TO_FIRST}(d)",
     "a maximum that drops its axis": f"""t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [2], keepdims = 0>(r)
     s = Softmax(m) w = Unsqueeze(s, two) v = {TO_FIRST}(w) y = Mul(u, v)""",
@@ -370,6 +382,9 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
         inner.append("s")
         last.append(change("s", "beside", leaves=True))
         outputs.append(oh.make_tensor_value_info("beside", onnx.TensorProto.FLOAT, None))
+    if draw(st.booleans()):
+        inputs.append(oh.make_tensor_value_info("p", onnx.TensorProto.FLOAT, draw(st.sampled_from([[], [1]]))))
+        inner.append("p")
     for number in range(draw(st.integers(0, 2))):
         shape = [draw(st.sampled_from([1, size])) if isinstance(size, int) else 1 for size in middle]
         shape = shape[draw(st.integers(0, len(shape))) :]
