@@ -39,6 +39,7 @@ from onnx_subgraph.simplification.negative_indices import negative_indices
 from onnx_subgraph.simplification.reshaping import as_one_step, as_reshape, as_squeeze, as_transpose, target
 from onnx_subgraph.simplification.resizes import as_scaled
 from onnx_subgraph.simplification.rows import narrow
+from onnx_subgraph.simplification.selected_sums import as_reduced
 from onnx_subgraph.simplification.shuffles import as_shuffle
 from onnx_subgraph.simplification.slices import as_fewer_axes
 from onnx_subgraph.simplification.unrolled import as_whole
@@ -210,6 +211,7 @@ class Pass:
             or as_scaled(constants, node)
             or as_shuffle(constants, node)
             or as_sizes(constants, node)
+            or as_reduced(constants, node)
         )
         if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
             nodes = as_unsqueeze(constants, node) or as_concat(constants, node)
