@@ -45,7 +45,7 @@ def compute_constants(model: ir.Model) -> int:
         return 0
     piece = cut(model.graph, wanted, model.graph, Outline(model), _tensor)
     for value, array in zip(wanted, _run(piece), strict=False):
-        if value.dtype is not None and value.dtype.numpy() == array.dtype and array.nbytes == _nbytes(value):
+        if value.dtype is not None and value.dtype.numpy() == array.dtype:
             store(value, array)
     for node in reversed(list(known)):
         if node.graph is not None and not any(value.uses() or value.is_graph_output() for value in node.outputs):
@@ -61,7 +61,9 @@ def _known(graph: ir.Graph, constants: Constants) -> dict[ir.Node, None]:
     for node in graph:
         if node.op_type == "Constant" or node.domain or has_bodies(node) or node.op_type in _QUANTIZED | _RECURRENT:
             continue
-        if node.op_type in ("Div", "Mod") and node.outputs[0].dtype not in FLOATS:  # a division by 0 ends the process
+        if (
+            node.op_type in ("Div", "Mod") and node.outputs[0].dtype not in FLOATS
+        ):  # a quotient that is too large ends the process
             continue
         if node.outputs and all(map(constants.is_constant, node.outputs)) and all(_is_stored(v, known) for v in node.inputs):
             known[node] = None
@@ -69,16 +71,16 @@ def _known(graph: ir.Graph, constants: Constants) -> dict[ir.Node, None]:
 
 
 def _is_stored(value: ir.Value | None, known: Collection[ir.Node]) -> bool:
-    """Whether an operand is absent, a weight that no run overrides, or computed by one of these nodes."""
+    """Whether a constant operand is absent, a weight, or computed by one of these nodes."""
     node = None if value is None else value.producer()
     if node is not None:
         return node.op_type == "Constant" or node in known
-    return value is None or (value.is_initializer() and not value.is_graph_input())
+    return value is None or value.is_initializer()
 
 
 def _tensor(value: ir.Value) -> ir.TensorProtocol | None:
-    """The weight that an initializer holds; None for other values, and where a run can override it."""
-    return value.const_value if value.is_initializer() and not value.is_graph_input() else None
+    """The weight that an initializer holds; None for other values."""
+    return value.const_value if value.is_initializer() else None
 
 
 def _nbytes(value: ir.Value) -> float:

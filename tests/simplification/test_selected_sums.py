@@ -59,8 +59,8 @@ ALL = list(product(range(2), range(3)))
 
 @pytest.mark.parametrize(
     "places",
-    [ALL[:-1], [*ALL[:-1], ALL[0]], [*ALL, ALL[0]], ALL[1:]],
-    ids=["one is missing", "one is taken twice and one not", "one is added twice", "the first is missing"],
+    [ALL[:-1], [*ALL[:-1], ALL[0]], [*ALL[:-1], (0, -3)], [*ALL, ALL[0]], ALL[1:]],
+    ids=["one is missing", "one is taken twice", "one is taken from the end too", "one is added twice", "the first is missing"],
 )
 def test_a_sum_of_other_elements_stays(places: list[tuple[int, ...]]) -> None:
     assert "ReduceSum" not in same(summed((4, 2, 3), (1, 2), places), (4, 2, 3))
