@@ -24,13 +24,16 @@ LARGEST = 1 << 16
 """A result up to this size in bytes may be larger than the constants it is computed from."""
 _MOST_READ = 1 << 26
 """The most bytes of constants that are read."""
-_QUANTIZED = frozenset(("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"))
-"""Operators whose results are not stored: a quantized weight is smaller, and providers look for these nodes."""
+_KEPT = frozenset(
+    (
+        *("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"),
+        *("GRU", "LSTM", "RNN", "InstanceNormalization"),
+    )
+)
+"""Operators whose results are not stored. A quantized weight is smaller, and providers look for these nodes. The others end the
+process for an empty operand."""
 _REPEATING = frozenset(("ConstantOfShape", "Expand", "Tile"))
 """Operators whose own results are not stored: the number that they repeat is smaller."""
-
-_RECURRENT = frozenset(("GRU", "LSTM", "RNN", "InstanceNormalization"))
-"""Operators that end the process for an empty operand."""
 
 
 def compute_constants(model: ir.Model) -> int:
@@ -56,18 +59,20 @@ def compute_constants(model: ir.Model) -> int:
 
 
 def _known(graph: ir.Graph, constants: Constants) -> dict[ir.Node, None]:
-    """The nodes that compute from constants alone, in order."""
+    """The nodes that compute from constants alone, in order. The reference evaluator computes them too: nothing in them fails."""
     known: dict[ir.Node, None] = {}
     for node in graph:
-        if node.op_type == "Constant" or node.domain or has_bodies(node) or node.op_type in _QUANTIZED | _RECURRENT:
+        if node.op_type == "Constant" or node.domain or has_bodies(node) or node.op_type in _KEPT or _divides_integers(node):
             continue
-        if (
-            node.op_type in ("Div", "Mod") and node.outputs[0].dtype not in FLOATS
-        ):  # a quotient that is too large ends the process
-            continue
-        if node.outputs and all(map(constants.is_constant, node.outputs)) and all(_is_stored(v, known) for v in node.inputs):
+        reads_stored = all(_is_stored(value, known) for value in node.inputs)
+        if reads_stored and node.outputs and all(constants.array(value) is not None for value in node.outputs):
             known[node] = None
     return known
+
+
+def _divides_integers(node: ir.Node) -> bool:
+    """Whether a quotient that is too large could end the process."""
+    return node.op_type in ("Div", "Mod") and node.outputs[0].dtype not in FLOATS
 
 
 def _is_stored(value: ir.Value | None, known: Collection[ir.Node]) -> bool:
