@@ -10,6 +10,8 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.model.shapes import infer_shapes
@@ -58,6 +60,30 @@ def test_what_is_read_between_is_stored_too() -> None:
     assert (count, operators(model)) == (3, ["Constant", "Mul"]), "a node must give a result of the graph"
     x = np.ones(2, np.float32)
     assert all(map(np.array_equal, run(model, x=x), run(onnx.parser.parse_model(text), x=x)))
+
+
+OPERATORS = ["Sin", "Exp", "Tanh", "Erf", "Sigmoid", "Softmax", "Transpose", "Relu", "MatMul", "Mul", "Add", "Max", "ReduceSum"]
+
+
+@given(data=st.data())
+def test_any_table_has_the_same_bits(data: st.DataObject) -> None:
+    """Operators on one or two of the values before; some results are read by the operator on the input, or given."""
+    body, count = "", 2
+    for _ in range(data.draw(st.integers(1, 8))):
+        operator = data.draw(st.sampled_from(OPERATORS))
+        arity = 2 if operator in ("MatMul", "Mul", "Add", "Max") else 1
+        read = ", ".join(f"v{data.draw(st.integers(0, count - 1))}" for _ in range(arity))
+        body += f"v{count} = {operator}({read}) "
+        count += 1
+    read = ", ".join(f"v{data.draw(st.integers(0, count - 1))}" for _ in range(2))
+    numbers = [", ".join(f"{random:.3f}" for random in np.random.default_rng(seed).standard_normal(9)) for seed in (0, 1)]
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[3, 3] x) => (float[3, 3] y, float[A, B] v{count - 1})
+      <float[3, 3] v0 = {{{numbers[0]}}}, float[3, 3] v1 = {{{numbers[1]}}}> {{ {body} y = Sum(x, {read}) }}"""
+    model, _ = computed(text)
+    x = np.ones((3, 3), np.float32)
+    written, plain = run(model, x=x), run(onnx.parser.parse_model(text), x=x)
+    assert all(np.array_equal(one, other, equal_nan=True) for one, other in zip(written, plain, strict=True))
+    assert {"Constant", "Sum"} >= set(operators(model)) or not all(np.isfinite(array).all() for array in plain)
 
 
 STAYING = {
