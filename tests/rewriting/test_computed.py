@@ -79,9 +79,13 @@ def test_any_table_has_the_same_bits(data: st.DataObject) -> None:
     numbers = [", ".join(f"{random:.3f}" for random in np.random.default_rng(seed).standard_normal(9)) for seed in (0, 1)]
     text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[3, 3] x) => (float[3, 3] y, float[A, B] v{count - 1})
       <float[3, 3] v0 = {{{numbers[0]}}}, float[3, 3] v1 = {{{numbers[1]}}}> {{ {body} y = Sum(x, {read}) }}"""
-    model, _ = computed(text)
     x = np.ones((3, 3), np.float32)
-    written, plain = run(model, x=x), run(onnx.parser.parse_model(text), x=x)
+    try:
+        plain = run(onnx.parser.parse_model(text), x=x)
+    except Exception:  # a product with the sum of all elements
+        return
+    model, _ = computed(text)
+    written = run(model, x=x)
     assert all(np.array_equal(one, other, equal_nan=True) for one, other in zip(written, plain, strict=True))
     assert {"Constant", "Sum"} >= set(operators(model)) or not all(np.isfinite(array).all() for array in plain)
 
