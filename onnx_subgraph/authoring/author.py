@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir as ir
@@ -17,6 +18,7 @@ from onnx_subgraph.authoring.grounds import grounds
 from onnx_subgraph.authoring.optional import Family, family
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.files.models import load
 from onnx_subgraph.language.dump import yaml_text
 from onnx_subgraph.language.library import Library
@@ -27,6 +29,7 @@ from onnx_subgraph.mining.atom import Layout
 from onnx_subgraph.mining.formula import Formula, number_text, slots
 from onnx_subgraph.mining.mine import Occurrence, generalised
 from onnx_subgraph.proving import Proof, prove
+from onnx_subgraph.proving.given import drawn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +67,7 @@ def new_pattern(
     clock = Clock(progress)
     with clock.stage("mine"):
         places, others = occurrences(models, chosen, library, progress)
-    if all(isinstance(atom.form, Layout) and atom.form.before == atom.form.after for atom in places[0].atoms):
+    if _changes_nothing(places[0]):
         raise UsageError("these nodes change nothing, and there is nothing to look for", hint="fuse leaves them out by itself")
     best: Authored | None = None
     for tried in dict.fromkeys((family(places, others), Family(places))):
@@ -83,6 +86,18 @@ def new_pattern(
             hint="choose other nodes, or export the model with shapes",
         )
     return best
+
+
+def _changes_nothing(place: Occurrence) -> bool:
+    """Whether the nodes only move elements, and give each one where it was, as a Transpose and its inverse do."""
+    model = cut_out(place) if all(isinstance(atom.form, Layout) for atom in place.atoms) else None
+    if model is None or len(model.graph.input) != 1:
+        return False
+    feeds = drawn(model)
+    try:
+        return all(np.array_equal(array, *feeds.values()) for array in evaluate(model, feeds).values())
+    except UnknownError:
+        return False
 
 
 def _authored(

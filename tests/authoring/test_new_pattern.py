@@ -216,6 +216,30 @@ def test_an_invalid_choice_is_an_error(tmp_path: Path, chosen: Chosen, message: 
         authored(saved(tmp_path / "m.onnx", network(layer, layer)), chosen)
 
 
+@pytest.mark.parametrize(
+    ("body", "changes"),
+    [
+        ("t = Transpose<perm = [0, 2, 1]>(s) y = Transpose<perm = [0, 2, 1]>(t)", False),
+        ("t = Transpose<perm = [1, 2, 0]>(s) y = Transpose<perm = [2, 0, 1]>(t)", False),
+        ("t = Transpose<perm = [1, 2, 0]>(s) y = Transpose<perm = [1, 2, 0]>(t)", True),
+        ("t = Transpose<perm = [0, 2, 1]>(s) r = Relu(t) y = Transpose<perm = [0, 2, 1]>(r)", True),
+    ],
+)
+def test_nodes_that_change_nothing_are_refused(tmp_path: Path, body: str, changes: bool) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> m (float[2, 3, 4] x) => (y) {{ s = Sin(x) {body} }}"""
+    )
+    for number, node in enumerate(model.graph.node):
+        node.name = f"n{number}"
+    onnx.save(onnx.shape_inference.infer_shapes(model), tmp_path / "m.onnx")
+    chosen = Chosen(nodes=tuple(node.name for node in model.graph.node[1:]))
+    if changes:
+        assert not authored(tmp_path / "m.onnx", chosen).proof.failures
+    else:
+        with pytest.raises(UsageError, match="these nodes change nothing"):
+            authored(tmp_path / "m.onnx", chosen)
+
+
 BEFORE = """<ir_version: 8, opset_import: ["" : 18]> m (float[2, 3] a, float[2, 3] w, float[N, 6] b) => (y)
   <int64[1] last = {-1}, float[2] scales = {1, 2}, bool t = {1}> """
 LEFT_OUT = {
