@@ -33,11 +33,12 @@ _ALONG = ("Softmax", "LogSoftmax")
 def move_across(constants: Constants, node: ir.Node) -> int:
     """Move elementwise operators from in front of this node to behind it, if their operands then need no such node either.
 
-    All other readers of theirs must change the layout in the same way. Returns how many such nodes were removed.
+    All other readers of theirs must change the layout in the same way. What is known stays: its elements may have been computed.
+    Returns how many such nodes were removed.
     """
     layout = layout_of(constants, node)
     source = node.inputs[0]
-    if layout is None or source is None:
+    if layout is None or source is None or constants.is_constant(source):
         return 0
     region = _Region(constants, node, layout)
     return region.move() if region.is_closed(source) else 0

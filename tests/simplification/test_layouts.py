@@ -431,6 +431,17 @@ def test_no_axes_are_kept_where_no_reduction_drops_them() -> None:
     check_same(proto, simplified(proto))
 
 
+def test_known_elements_keep_their_axes() -> None:
+    """Others may have been computed from them. The table of positions as DINOv3 computes it, from Ranges."""
+    body = """r = Range(zero, end, one) d = Div(r, two) e = Div(r, one) a = Reshape(d, column) b = Reshape(e, row)
+      p = Expand(a, all) q = Expand(b, all) u = Unsqueeze(p, last) v = Unsqueeze(q, last)
+      c = Concat<axis = -1>(u, v) f = Flatten<axis = 2>(c) y = Add(x, f)"""
+    weights = "float zero = {0.5}, float end = {4.5}, float one = {1}, float two = {2}, int64[2] column = {4, 1}"
+    weights += ", int64[2] row = {1, 4}, int64[2] all = {4, 4}, int64[1] last = {-1}"
+    proto = parsed(body, "float[16, 2] x", "float[16, 2] y", weights)
+    check_same(proto, simplified(proto))
+
+
 @given(models())
 def test_any_model_computes_the_same(proto: onnx.ModelProto) -> None:
     try:
