@@ -97,13 +97,13 @@ class Trials(Generic[Fused]):
 class Search:
     """What a search for wrong rewrites found.
 
-    guilty: the places to undo, with the verdict that showed each. kept: the places with which the model does not differ, if the
-    search ended before all wrong ones were found; then `ended` says what was not found.
+    guilty: the places to undo, with the verdict that showed each. ended: what was not found, and an example or "", if the search
+    ended before all wrong ones were found; then `kept` are the places with which the model does not differ.
     """
 
     guilty: Mapping[Place, Verdict]
     kept: tuple[Place, ...] = ()
-    ended: str = ""
+    ended: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,6 @@ def settle(
     undone: dict[Place, list[Undone]] = {}
     checks: tuple[SiteCheck, ...] = ()
     trials, ended = Trials(verdict), False
-
     kept: frozenset[Place] | None = None
 
     def barred(place: Place) -> Collection[str] | None:
@@ -188,15 +187,15 @@ def settle(
             by_place = {rewrite.place: rewrite for rewrite in fused.held}
             alone = {one.rewrite.place: one.accuracy for one in worst(checks)}
             search = bisect(tuple(by_place), found, lambda places: trials(only(places)), by_itself, lambda: trials.left)
-            if search.ended:
-                reason = f"{search.ended.format(by=f'by {trials.made} verifications')}; {HINT}"
+            what, example = search.ended or ("", "")
+            why = f"{what} by {trials.made} verifications{example}; {HINT}"
             if search.ended and not search.kept:
-                found, ended = replace(found, reason="; ".join(filter(None, (reason, found.reason)))), True
+                found, ended = replace(found, reason="; ".join(filter(None, (why, found.reason)))), True
                 break
             guilty = [_in_model(by_place[place], one, alone.get(place)) for place, one in search.guilty.items()]
             if search.ended:
                 kept = frozenset(search.kept)
-                guilty += [_beside(one, reason) for place, one in by_place.items() if place not in kept | search.guilty.keys()]
+                guilty += [_beside(one, why) for place, one in by_place.items() if place not in kept | search.guilty.keys()]
         elif not guilty:
             hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(plant(fused, one.rewrite))]
             guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
@@ -259,7 +258,7 @@ def bisect(
     others. affordable: how many verifications may still be made.
     """
     guilty: dict[Place, Verdict] = {}
-    left, ended = list(places), "not all rewrites that change the outputs were found {by}"
+    left, ended = list(places), ("not all rewrites that change the outputs were found", "")
     if test(()).verdict == "different":  # it differs without any rewrite: by its new opset, or from run to run
         return Search({})
     equal = 0  # with so many of the first it does not differ
@@ -277,9 +276,7 @@ def bisect(
         guilty[one := left.pop(most - 1)] = found
         equal, found = most - 1, test(left)
         if found.verdict == "different" and (alone := by_itself(one)) is not None and alone.verdict != "different":
-            ended = (
-                f"no single rewrite that changes the outputs was found {{by}}: {one.pattern} at {one.results[0]} alone does not"
-            )
+            ended = "no single rewrite that changes the outputs was found", f": {one.pattern} at {one.results[0]} alone does not"
             break
     if found.verdict != "different":
         return Search(guilty)
