@@ -174,7 +174,7 @@ def _move(
     may_be_exact: move only the elements that were rounded.
     """
     uses, is_output = list(value.uses()), value.is_graph_output()
-    if (not uses and not is_output) or value.dtype is None:
+    if (not uses and not is_output) or value.dtype is None or isinstance(value.type, (ir.SequenceType, ir.OptionalType)):
         return 0
     dtype = _COMPUTED.get(value.dtype, value.dtype)
     nodes = [] if dtype is value.dtype else [ir.node("Cast", [value], {"to": int(dtype)})]

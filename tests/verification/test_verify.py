@@ -837,3 +837,16 @@ def test_large_inputs_are_tried_where_the_usual_ones_show_nothing(tmp_path: Path
     assert {run.seed for run in found.runs} >= {0, WIDE}
     assert reference.verdict(changed).verdict == "different"
     assert {run.seed for run in Reference(plain(tmp_path / "add.onnx")).verdict(tmp_path / "add.onnx").runs} == {0, 1, 2, 3}
+
+
+def test_noise_leaves_sequences_as_they_are(tmp_path: Path) -> None:
+    """Otherwise the model with noise does not load, and bounds are too tight."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 3] x) => (float[4, 3] y) {
+        a = Exp (x)  s = SequenceConstruct (a, x)  c = Sin (x)  t = SequenceInsert (s, c)  f = ConcatFromSequence <axis = 0> (t)
+        u = Exp (f)  zero = Constant <value = int64[1] {0}> ()  four = Constant <value = int64[1] {4}> ()
+        y = Slice (u, zero, four) }"""
+    path = write(tmp_path / "sequence.onnx", text)
+    infer_shapes(model := load(path))
+    drawing = Drawing(path, model, CPU, None, None)
+    assert not isinstance(drawing.cases(0, {}, None), Failure)
+    assert not isinstance(drawing.open_noisy(), Failure)
