@@ -5,8 +5,8 @@ bisection over the rewrites finds the culprits, with log2(n) verifications of wh
 separately is kept only if the model's outputs would show an error there; that is tested by planting one (`planting`).
 
 The number of verifications and their time are limited (`Trials`). Where they do not suffice, or no single rewrite explains the
-difference, the rewrites up to the last one with which the model does not differ are kept. Without any, the model stays
-"different", and the reason of its verdict says so.
+difference, the most rewrites are kept with which the model was seen to be equal. Without any, the model stays "different", and
+the reason of its verdict says so.
 
 A match may have several replacements. If one is wrong, or nothing shows that it is right, one by another operator is tried:
 onnxruntime's Attention and MultiHeadAttention differ where a mask hides a whole row.
@@ -80,6 +80,12 @@ class Trials(Generic[Fused]):
             self._known[key] = self._verdict(fused)
         return self._known[key]
 
+    @property
+    def equal(self) -> frozenset[Place]:
+        """The places of the most rewrites with which a model was equivalent."""
+        known = (frozenset(place for place, _ in key) for key, found in self._known.items() if found.verdict == "equivalent")
+        return max(known, key=len, default=frozenset())
+
     def limit(self, rewrites: int) -> None:
         """Limit the search among so many rewrites; a search that goes on keeps its limit."""
         if self._most == inf:
@@ -95,14 +101,9 @@ class Trials(Generic[Fused]):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search for wrong rewrites found.
-
-    guilty: the places to undo, with the verdict that showed each. ended: what was not found, and an example or "", if the search
-    ended before all wrong ones were found; then `kept` are the places with which the model does not differ.
-    """
+    """The places to undo, with the verdict that showed each. ended: what was not found, and an example or "", where it ended."""
 
     guilty: Mapping[Place, Verdict]
-    kept: tuple[Place, ...] = ()
     ended: tuple[str, str] | None = None
 
 
@@ -189,13 +190,15 @@ def settle(
             search = bisect(tuple(by_place), found, lambda places: trials(only(places)), by_itself, lambda: trials.left)
             what, example = search.ended or ("", "")
             why = f"{what} by {trials.made} verifications{example}; {HINT}"
-            if search.ended and not search.kept:
+            kept = trials.equal if search.ended else kept
+            if search.ended and not kept:
                 found, ended = replace(found, reason="; ".join(filter(None, (why, found.reason)))), True
                 break
-            guilty = [_in_model(by_place[place], one, alone.get(place)) for place, one in search.guilty.items()]
-            if search.ended:
-                kept = frozenset(search.kept)
-                guilty += [_beside(one, why) for place, one in by_place.items() if place not in kept | search.guilty.keys()]
+            for place, rewrite in by_place.items():
+                if place in search.guilty and not (kept and place in kept):
+                    guilty.append(_in_model(rewrite, search.guilty[place], alone.get(place)))
+                elif kept and place not in kept:
+                    guilty.append(_beside(rewrite, why))
         elif not guilty:
             hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(plant(fused, one.rewrite))]
             guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
@@ -283,7 +286,7 @@ def bisect(
     patterns = {place.pattern for place in guilty}
     others = [place for place in left if place.pattern not in patterns]
     if not guilty or test(others).verdict == "different":
-        return Search(guilty, tuple(left[:equal]), ended)
+        return Search(guilty, ended)
     return Search({**guilty, **dict.fromkeys(_besides(left, others), found)})
 
 

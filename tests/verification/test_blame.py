@@ -125,18 +125,24 @@ def test_a_search_that_takes_long_keeps_what_it_knows(monkeypatch: pytest.Monkey
     assert [one.place for one in settled.fused.held] == places(40)[:5] and settled.verdict == EQUAL
 
 
-def test_a_search_that_ends_before_it_knows_anything_keeps_nothing() -> None:
+def test_a_search_that_ends_before_it_begins_finds_nothing() -> None:
     found = bisect(places(9), DIFFERENT, lambda some: DIFFERENT if some else EQUAL, affordable=lambda: 1)
-    assert (found.guilty, found.kept) == ({}, ()) and found.ended
+    assert found.guilty == {} and found.ended
 
 
-def test_only_what_was_seen_to_be_equal_is_kept() -> None:
-    """Also where the search ends later: the culprits that it found are no part of it."""
+def test_the_most_that_was_seen_to_be_equal_is_kept() -> None:
+    """Without the culprits the outputs differ all the same, and with the rewrites of one pattern alone, too."""
     guilty = {places(40)[at] for at in (5, 20, 30)}
-    left = iter((99, 99, 1))
-    found = bisect(places(40), DIFFERENT, lambda some: DIFFERENT if guilty & set(some) else EQUAL, affordable=lambda: next(left))
-    assert found.guilty.keys() == {places(40)[5], places(40)[20]} and found.ended
-    assert list(found.kept) == [place for place in places(40)[:20] if place != places(40)[5]]
+    seen: list[frozenset[Place]] = []
+
+    def different(held: frozenset[Place]) -> bool:
+        seen.append(held)
+        return bool(guilty & held) or len(held) > 25 or len({place.pattern for place in held}) == 1 < len(held)
+
+    settled, _ = searched(40, different)
+    equal = [held for held in seen if not (guilty & held) and len(held) <= 25 and len({place.pattern for place in held}) > 1]
+    assert settled.verdict == EQUAL and not settled.ended and "nowhere" in {one.found for one in settled.undone}
+    assert {one.place for one in settled.fused.held} == max(equal, key=len)
 
 
 def fused(model: Path, *only: str, packs: tuple[Path, ...] = (), **options: object) -> FuseResult:
