@@ -17,9 +17,10 @@ from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.report.blame import sentences
 from onnx_subgraph.rewriting.apply import Barred
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
-from onnx_subgraph.verification import blame
+from onnx_subgraph.verification import bisection
 from onnx_subgraph.verification.accuracy import Accuracy
-from onnx_subgraph.verification.blame import MORE, MOST_BISECTED, MOST_SEARCHED, Search, Settled, bisect, settle
+from onnx_subgraph.verification.bisection import MORE, MOST_BISECTED, MOST_SEARCHED, Search, bisect
+from onnx_subgraph.verification.blame import Settled, settle
 from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Run, Verdict
 from onnx_subgraph.verification.verify import verify
@@ -119,7 +120,7 @@ def test_where_no_single_rewrite_explains_the_difference_those_before_it_stay() 
 
 def test_a_search_that_takes_long_keeps_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """One culprit is always found."""
-    monkeypatch.setattr(blame, "PATIENCE", 0.0)
+    monkeypatch.setattr(bisection, "PATIENCE", 0.0)
     guilty = {places(40)[at] for at in (5, 20, 30)}
     settled, _ = searched(40, lambda held: bool(guilty & held))
     assert [one.place for one in settled.fused.held] == places(40)[:5] and settled.verdict == EQUAL
