@@ -55,9 +55,9 @@ class Trials(Generic[Fused]):
 
     @property
     def equal(self) -> frozenset[Place]:
-        """The places of the most rewrites with which a model was equivalent."""
-        known = (frozenset(place for place, _ in key) for key, found in self._known.items() if found.verdict == "equivalent")
-        return max(known, key=len, default=frozenset())
+        """The places of the most rewrites with which a model ran and did not differ."""
+        held = [key for key, found in self._known.items() if found.verdict == "equivalent" or found.blind]
+        return max((frozenset(place for place, _ in key) for key in held), key=len, default=frozenset())
 
     def limit(self, rewrites: int) -> None:
         """Limit the search among so many rewrites; a search that goes on keeps its limit."""

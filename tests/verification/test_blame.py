@@ -67,7 +67,7 @@ class Made:
     held: tuple[Rewrite, ...]
 
 
-def searched(count: int, different: Callable[[frozenset[Place]], bool]) -> tuple[Settled[Made], int]:
+def searched(count: int, different: Callable[[frozenset[Place]], bool], same: Verdict = EQUAL) -> tuple[Settled[Made], int]:
     """What is settled on so many rewrites, and by how many verifications. different: whether a model with these rewrites is."""
     asked = []
 
@@ -76,7 +76,7 @@ def searched(count: int, different: Callable[[frozenset[Place]], bool]) -> tuple
 
     def verdict(made: Made) -> Verdict:
         asked.append(held := frozenset(one.place for one in made.held))
-        return DIFFERENT if different(held) else EQUAL
+        return DIFFERENT if different(held) else same
 
     settled = settle(make(lambda place: ()), DIFFERENT, make, verdict, lambda made, thorough: [], lambda made, rewrite: DIFFERENT)
     assert len(set(asked)) == len(asked), "no model is verified twice"
@@ -118,12 +118,13 @@ def test_where_no_single_rewrite_explains_the_difference_those_before_it_stay() 
     assert all(one.problem.startswith(said) and "--skip" in one.problem for one in others)
 
 
-def test_a_search_that_takes_long_keeps_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("same", [EQUAL, Verdict("not-run", blind=True)], ids=["equal", "outputs that show nothing"])
+def test_a_search_that_takes_long_keeps_what_it_knows(monkeypatch: pytest.MonkeyPatch, same: Verdict) -> None:
     """One culprit is always found."""
     monkeypatch.setattr(bisection, "PATIENCE", 0.0)
     guilty = {places(40)[at] for at in (5, 20, 30)}
-    settled, _ = searched(40, lambda held: bool(guilty & held))
-    assert [one.place for one in settled.fused.held] == places(40)[:5] and settled.verdict == EQUAL
+    settled, _ = searched(40, lambda held: bool(guilty & held), same)
+    assert [one.place for one in settled.fused.held] == places(40)[:5] and settled.verdict.verdict == same.verdict
 
 
 def test_a_search_that_ends_before_it_begins_finds_nothing() -> None:
