@@ -83,7 +83,7 @@ def _archive(data: bytes) -> Kind:
 
 
 def _text(start: bytes) -> Kind | None:
-    """Identify a text file by its beginning. Few bytes may be no UTF-8: a character may be cut off at the end of `start`."""
+    """Identify a text file by its beginning. One byte in 16 may be no UTF-8: the text has another encoding, or is cut off."""
     text = start.decode(errors="ignore")
     if len(start) - len(text.encode()) > len(start) // 16:
         return None

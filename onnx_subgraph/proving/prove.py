@@ -156,7 +156,7 @@ class _Proof:
         try:
             truth = evaluate(instance.proto, instance.feeds)
         except UnknownError as why:
-            self.notes[f"not evaluated: {why}"] += not spelling.is_varied
+            self.notes.update([] if spelling.is_varied else [f"not evaluated: {why}"])
             return {}
         self.count()
         self.evaluated += 1

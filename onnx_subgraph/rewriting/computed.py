@@ -24,14 +24,10 @@ LARGEST = 1 << 16
 """A result up to this size in bytes may be larger than the constants it is computed from."""
 _MOST_READ = 1 << 26
 """The most bytes of constants that are read."""
-_KEPT = frozenset(
-    (
-        *("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"),
-        *("GRU", "LSTM", "RNN", "InstanceNormalization"),
-    )
-)
-"""Operators whose results are not stored. A quantized weight is smaller, and providers look for these nodes. The others end the
-process for an empty operand."""
+_QUANTIZING = frozenset(("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear"))
+"""Operators whose results are not stored: a quantized weight is smaller, and providers look for these nodes."""
+_NOT_RUN = frozenset(("GRU", "LSTM", "RNN", "InstanceNormalization"))
+"""Operators that are not run here: for an empty operand they end the process."""
 _REPEATING = frozenset(("ConstantOfShape", "Expand", "Tile"))
 """Operators whose own results are not stored: the number that they repeat is smaller."""
 
@@ -59,10 +55,10 @@ def compute_constants(model: ir.Model) -> int:
 
 
 def _known(graph: ir.Graph, constants: Constants) -> dict[ir.Node, None]:
-    """The nodes that compute from constants alone, in order. The reference evaluator computes them too: nothing in them fails."""
+    """The nodes that compute from constants alone, in order, if the reference evaluator computes them too: none fails."""
     known: dict[ir.Node, None] = {}
     for node in graph:
-        if node.op_type == "Constant" or node.domain or has_bodies(node) or node.op_type in _KEPT or _divides_integers(node):
+        if node.op_type in {"Constant"} | _QUANTIZING | _NOT_RUN or node.domain or has_bodies(node) or _divides_integers(node):
             continue
         reads_stored = all(_is_stored(value, known) for value in node.inputs)
         if reads_stored and node.outputs and all(constants.array(value) is not None for value in node.outputs):

@@ -19,7 +19,6 @@ _FEWEST = 4
 """The fewest addends of a sum that is written so. A sum of two or three elements is part of other formulas."""
 _AXES_AS_INPUT = 13
 """The opset from which ReduceSum has its axes as an input."""
-
 _SUMMED = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.INT32, ir.DataType.INT64)
 """The types of onnxruntime's ReduceSum."""
 

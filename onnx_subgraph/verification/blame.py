@@ -4,7 +4,7 @@ Each rewrite is first checked separately against float64 (`site`). If the models
 bisection over the rewrites finds the culprits, with log2(n) verifications of whole models each. A rewrite that can't be checked
 separately is kept only if the model's outputs would show an error there; that is tested by planting one (`planting`).
 
-The number of verifications and their time are limited (`Trials`). Where they do not suffice, or no single rewrite explains the
+The number of verifications and their time are limited (`bisection`). Where they do not suffice, or no single rewrite explains the
 difference, the most rewrites are kept with which the model was seen to be equal. Without any, the model stays "different", and
 the reason of its verdict says so.
 
