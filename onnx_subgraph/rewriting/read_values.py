@@ -47,7 +47,7 @@ def uniform_values(before: ir.Model, nodes: Iterable[ir.Node], constants: Consta
 
 
 def triangular_values(before: ir.Model, nodes: Iterable[ir.Node], constants: Constants) -> dict[str, Triangle]:
-    """The inputs of `before` that are triangles in every run, as causal masks are, with their two numbers. nodes: of the model."""
+    """The inputs of `before` that are triangles in every run, as causal masks are, and their two numbers. nodes: of the model."""
     read = {value.name: value for node in nodes for value in operands(node)}
     found = ((str(v.name), triangle(constants, read.get(v.name))) for v in before.graph.inputs)
     return {name: numbers for name, numbers in found if numbers is not None and numbers.below is not numbers.above}
