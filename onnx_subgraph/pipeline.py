@@ -103,7 +103,8 @@ def _fuse(
         undone |= {one.rewrite.place: one for one in settled.undone}
         if not _has_failed(attempt, settled):
             break
-        notes[attempt.fused.opset] = "raised to it, the model is not equivalent to the original"
+        failure = "is not equivalent to the original" if options.verify else "does not load"
+        notes[attempt.fused.opset] = f"raised to it, the model {failure}"
     fused = settled.fused
     verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
     here, held = {one.rewrite.place for one in settled.undone}, {rewrite.place for rewrite in fused.held}

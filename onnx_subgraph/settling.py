@@ -19,8 +19,10 @@ from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, settle
 from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.reference import Reference
+from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.site import CASES, SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 
@@ -48,7 +50,8 @@ def settled_attempt(
     """
     first, model = attempt.fused, reference.path
     if not options.verify:
-        return Settled(first, Verdict("not-run", reason="verification was not asked for"))
+        unloaded = _why_unloaded(attempt, model, options, clock)
+        return Settled(first, unloaded or Verdict("not-run", reason="verification was not asked for"))
     if not options.providers:
         return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
     if not first.is_changed and first.opset == opset:
@@ -87,6 +90,19 @@ def settled_attempt(
         fused = less(attempt.base)
         settled = settle(fused, verdict(fused), partial(less, attempt.base), verdict, check, plant)
     return _as_it_was(settled, opset)
+
+
+def _why_unloaded(attempt: Attempt, model: Path, options: Options, clock: Clock) -> Verdict | None:
+    """A verdict if a provider does not load the model, raised to an opset that replacements need; None otherwise.
+
+    Each operator may load and the model not: onnxruntime 1.32 can't optimise int8's DequantizeLinear and a Transpose at opset 21.
+    """
+    with clock.stage("raise"):
+        for provider in options.providers if attempt.raised_for else ():
+            session = open_model(attempt.fused.model, model.resolve().parent, provider, optimised=True)
+            if isinstance(session, Failure):
+                return Verdict("different", reason=f"{provider} does not load it: {session.message}")
+    return None
 
 
 def _differs(model: ir.Model, reference: Reference, clock: Clock) -> bool:

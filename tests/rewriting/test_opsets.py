@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns, settling
@@ -18,6 +19,7 @@ from onnx_subgraph.rewriting import opsets, rounds
 from onnx_subgraph.rewriting.loadability import CPU, Loadability
 from onnx_subgraph.rewriting.rounds import Rewriter
 from onnx_subgraph.rewriting.wishes import look_ahead
+from onnx_subgraph.verification.sessions import Failure
 from tests.verification.planted import LATE, layers, patterns
 
 
@@ -197,3 +199,41 @@ def test_no_reasons_are_sought_at_an_abandoned_opset(tmp_path: Path, monkeypatch
     result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(dry_run=True, verify=False))
     assert result.opset_after == 23 and result.near_misses
     assert set(opsets) == {23}
+
+
+INT8 = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (int64[N] i, float[N, 4] x) => (float[4, N] y, float[N, 4] z)
+    <int8[3, 4] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float s = {0.1}, int8 zero = {0},
+     float two = {2.0}, float epsilon = {1e-5}, float[4] scale = {1.0, 2.0, 3.0, 4.0}>
+{
+    row = Gather(table, i)
+    f = DequantizeLinear(row, s, zero)
+    y = Transpose<perm = [1, 0]>(f)
+    square = Pow(x, two)
+    mean = ReduceMean<axes = [-1]>(square)
+    sum = Add(mean, epsilon)
+    root = Sqrt(sum)
+    normal = Div(x, root)
+    z = Mul(normal, scale)
+}
+"""
+
+
+def test_a_raised_model_that_does_not_load_is_not_written_unverified(tmp_path: Path) -> None:
+    """onnxruntime 1.32 moves a Transpose before int8's DequantizeLinear, and then refuses its own node at opset 21."""
+    onnx.save(onnx.parser.parse_model(INT8), tmp_path / "m.onnx")
+    options = Options(target="standard", only=("rms-normalization",), verify=False)
+    result = fuse(tmp_path / "m.onnx", tmp_path / "out.onnx", load_patterns(), options)
+    assert result.verdict.verdict == "not-run"
+    onnxruntime.InferenceSession(tmp_path / "out.onnx", providers=[CPU])
+
+
+def test_what_no_provider_loads_at_a_later_opset_stays_at_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "open_model", lambda *given, **options: Failure("no such kernel"))
+    model = layers(tmp_path / "m.onnx", [1e-5] * 2)
+    options = Options(target="standard", only=("gelu", "layer-normalization"), verify=False)
+    result = fuse(model, tmp_path / "out.onnx", load_patterns(), options)
+    assert result.opset_after == 17 and result.output and result.verdict.verdict == "not-run"
+    reasons = {skip.reason for skip in result.skipped}
+    assert reasons and all(one.endswith("; raised to it, the model does not load") for one in reasons)
