@@ -141,12 +141,13 @@ def planted(model: Path) -> tuple[str, dict[str, str]]:
         return "", {}
     chosen = random.Random(zlib.crc32(model.stem.encode())).choice(cuttings)
     earlier = fused.cuttings[: fused.cuttings.index(chosen)]
+    later = [one for one in (fused.products, fused.model) if one is not None]
     caught = {}
     for error in ERRORS:
         wrong = dataclasses.replace(chosen, after=chosen.after.clone())
         for value in list(wrong.after.graph.outputs):
             plant(wrong.after.graph, value, error, within=True)
-        (check,) = check_sites(base, model, [wrong], CPU, reference.cases(CPU), earlier=earlier)
+        (check,) = check_sites(base, model, [wrong], CPU, reference.cases(CPU), earlier=earlier, later=later)
         seen = "site" if check.wrong else ""
         if not seen and model.stat().st_size < LARGEST:
             other = planting.planted(fused.model, {now for _, now in chosen.results}, error)

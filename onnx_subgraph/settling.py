@@ -69,7 +69,9 @@ def settled_attempt(
 
     def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
         with clock.stage("sites"):
-            held = partial(check_sites, attempt.base, model, fused.cuttings, thorough=thorough or options.sites)
+            later = (fused.model,) if fused.products is None else (fused.products, fused.model)
+            thoroughly = thorough or options.sites
+            held = partial(check_sites, attempt.base, model, fused.cuttings, thorough=thoroughly, later=later)
             return [check for provider in options.providers for check in held(provider, reference.cases(provider))]
 
     def plant(fused: Fused, rewrite: Rewrite) -> Verdict | None:

@@ -56,6 +56,7 @@ class Fused:
     flushed: the weights in which subnormal numbers became zeros. simplified: what was evaluated before the model runs.
     recurrent: the Loops that became LSTM, GRU or RNN. opset: of the default domain.
     partial: whether rewriting stopped after the first round, because replacements need a later opset.
+    products: the model with its Einsums written as MatMuls, where cuttings were recorded and it has some.
     """
 
     model: ir.Model
@@ -67,6 +68,7 @@ class Fused:
     simplified: Simplified = NOTHING
     recurrent: tuple[Recurrent, ...] = ()
     partial: bool = False
+    products: ir.Model | None = None
 
     @property
     def near_misses(self) -> tuple[NearMiss, ...]:
@@ -134,7 +136,7 @@ class Rewriter:
         recurrent = run.recurrent(skips.append)
         own = [p for p in self.patterns if not is_built_in(p.file)]
         found = Found()
-        flushed: tuple[Flushed, ...] = ()
+        flushed, products = tuple[Flushed, ...](), None
         for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
             terms = [p for p in patterns if p.grow is None]
             is_last = patterns is self.patterns
@@ -144,7 +146,8 @@ class Rewriter:
                 not_made, found = run.rounds(of_einsums)
                 skips += not_made
                 as_written = found.near_misses  # before the graph changes
-            written = write_as_products(model)
+            if (written := write_as_products(model)) and self.recording and products is None:
+                products = copied(model)
             if is_last and (self.simplifying or self.asked):  # who asks about one pattern wants to know what is found in all
                 run.simplified += simplify_first(model)
             not_made, found = run.stages(terms, simplifying=self.simplifying and is_last)
@@ -166,7 +169,7 @@ class Rewriter:
         drop_unused(model, kept=base.functions)
         allow_rounding(model, self.numerics, self.rounded)
         done, told = tuple(run.rewrites), tuple(dict.fromkeys(skips))
-        return Fused(model, done, told, found, tuple(cuttings), flushed, run.simplified, recurrent)
+        return Fused(model, done, told, found, tuple(cuttings), flushed, run.simplified, recurrent, products=products)
 
 
 @dataclass(slots=True, eq=False)

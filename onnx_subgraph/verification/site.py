@@ -1,10 +1,11 @@
 """Check each rewrite separately: is the replacement as accurate as the nodes that it replaced?
 
 The operands of the site are captured from the original model, or computed from captured values by earlier rewrites (`remade`),
-and cropped where they are large (`cropping`). The provider runs the replaced nodes and the replacement on them, and both results
-are compared with a float64 evaluation (`holding`). So a more accurate fusion is never called wrong, and a wrong one is found even
-if the rest of the model hides its error. Drawn values are used inside subgraphs and functions, where only zeros, NaN or tiny
-numbers arrive, and for a large convolution. Of equal rewrites (`likeness`) only two are checked.
+or captured from a later model where another change made them. They are cropped where they are large (`cropping`). The provider
+runs the replaced nodes and the replacement on them, and both results are compared with a float64 evaluation (`holding`). So a
+more accurate fusion is never called wrong, and a wrong one is found even if the rest of the model hides its error. Drawn values
+are used inside subgraphs and functions, where only zeros, NaN or tiny numbers arrive, and for a large convolution. Of equal
+rewrites (`likeness`) only two are checked.
 """
 
 from __future__ import annotations
@@ -87,20 +88,33 @@ def check_sites(
     thorough: bool = False,
     drawn: bool = False,
     earlier: Sequence[Cutting] = (),
+    later: Sequence[ir.Model] = (),
 ) -> tuple[SiteCheck, ...]:
     """Check every rewrite of `model` against float64, in the order of the rewrites. model: the model before the rewrites.
 
     source: the file that the model was read from. cases: the feeds to run it on. thorough: check every rewrite, even equal ones,
     on all cases. drawn: use drawn values everywhere, so that the model is not run; the feeds of the cases are then not needed.
-    earlier: the rewrites before these, which are not checked.
+    earlier: the rewrites before these, which are not checked. later: the model after the rewrites, or between them. What a
+    site reads is captured from the first model that has all of it: a change that is no rewrite may have made a part of it.
     """
     if isinstance(cases, Failure):
         return tuple(SiteCheck(c.rewrite, provider, unknown=cases.message) for c in cuttings)
     stands_for = _representatives(cuttings, thorough)
     chosen = list(dict.fromkeys(stands_for))
-    remade = Remade((*earlier, *cuttings), capturable(model), provider)
-    sites = _Sites(Capture(model, source, provider), provider, cases if thorough else cases[:CASES], thorough, remade, drawn)
-    checks = dict(zip(chosen, sites.checked(chosen), strict=True))
+
+    def sites_of(captured: ir.Model) -> _Sites:
+        remade = Remade((*earlier, *cuttings), capturable(captured), provider)
+        return _Sites(
+            Capture(captured, source, provider), provider, cases if thorough else cases[:CASES], thorough, remade, drawn
+        )
+
+    checks: dict[Cutting, SiteCheck] = {}
+    for captured in (model, *later):
+        if left := [c for c in chosen if c not in checks]:
+            sites = sites_of(captured)
+            checks |= sites.checked([c for c in left if not sites.out_of_reach(c)])
+    if left := [c for c in chosen if c not in checks]:
+        checks |= sites_of(model).checked(left)
     return tuple(_as_like(cutting, checks[other]) for cutting, other in zip(cuttings, stands_for, strict=True))
 
 
@@ -135,9 +149,9 @@ class _Sites:
     remade: Remade
     drawn: bool
 
-    def checked(self, cuttings: Sequence[Cutting]) -> list[SiteCheck]:
-        """The checks of these cuttings, in order."""
-        reasons = {c: self._out_of_reach(c) for c in cuttings}
+    def checked(self, cuttings: Sequence[Cutting]) -> dict[Cutting, SiteCheck]:
+        """The check of each of these cuttings."""
+        reasons = {c: self.out_of_reach(c) for c in cuttings}
         checks = {c: self._on_drawn(c, Held(unknown=why)) for c, why in reasons.items() if why}
         small = {c: model for c, why in reasons.items() if not why and (model := self._uncaptured(c)) is not None}
         checks |= {c: self._on_drawn(c, Held(), model) for c, model in small.items()}
@@ -146,7 +160,7 @@ class _Sites:
             batch, waiting = waiting[:size], waiting[size:]
             taken = self._check_batch(batch, checks)
             size = max(1, min(256, int(BATCH_BYTES * len(batch) / max(1, taken))))
-        return [checks[cutting] for cutting in cuttings]
+        return checks
 
     def _check_batch(self, batch: Sequence[Cutting], checks: dict[Cutting, SiteCheck]) -> int:
         """Add the checks of a batch of sites; returns the bytes of their captured values."""
@@ -203,7 +217,7 @@ class _Sites:
             return SiteCheck(cutting.rewrite, self.provider, unknown=f"{why}, and it runs on none that were drawn for it")
         return self._check(cutting, max(found, key=lambda held: held.gravity), "drawn")
 
-    def _out_of_reach(self, cutting: Cutting) -> str:
+    def out_of_reach(self, cutting: Cutting) -> str:
         """Why the operands of a site can't be captured; "" where they can."""
         if self.drawn:
             return "the model was not run"

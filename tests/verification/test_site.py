@@ -106,6 +106,44 @@ def test_dependent_values_are_not_drawn_independently(tmp_path: Path) -> None:
     assert [(check.values, check.proved) for check in result.sites] == [("flowing", True)] * 2
 
 
+STEPS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[B, 2, N, 4] q, float[B, N, 4] k, float[B, N, 4] v) => (float[B, 2, N, 4] y) <float s = {0.5}> {
+  scores = Einsum<equation = "bhid,bjd->bhij">(q, k)
+  scaled = Mul(scores, s)
+  p = Softmax<axis = -1>(scaled)
+  y = Einsum<equation = "bhij,bjd->bhid">(p, v)
+}
+"""
+ROW = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[B, 8, 4] x, float[4, 4] w) => (float[B, 4] y)
+  <float root = {1.4142135}, float one = {1.0}, float half = {0.5},
+   int64[1] zero = {0}, int64[1] one_row = {1}, int64[2] shape = {0, 4}> {
+  s = MatMul(x, w)
+  t = Add(s, x)
+  r = Div (t, root)
+  e = Erf (r)
+  a = Add (e, one)
+  p = Mul (t, a)
+  g = Mul (p, half)
+  first = Slice(g, zero, one_row, one_row)
+  y = Reshape(first, shape)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "only", "pattern"), [(STEPS, ("fused-matmul",), "fused-matmul"), (ROW, (), "gelu")], ids=["einsum", "row"]
+)
+def test_what_a_change_that_is_no_rewrite_added_is_captured_after_it(
+    tmp_path: Path, text: str, only: tuple[str, ...], pattern: str
+) -> None:
+    """A step of an Einsum, and the one row that is read of a value: the original model has neither."""
+    (check,) = held(write(tmp_path / "m.onnx", text), only).sites
+    assert (check.rewrite.pattern, check.values, check.proved) == (pattern, "flowing", True)
+
+
 def test_a_replacement_that_does_not_run_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = holding.open_session
 
