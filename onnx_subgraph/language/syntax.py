@@ -461,8 +461,7 @@ class _Reader:
         recipe = node.args[1]
         if not (isinstance(recipe, ast.Constant) and isinstance(recipe.value, str)):
             raise self.error(recipe, f"the recipe of `{word}` is a string", usage)
-        mistake = recipe_mistake(word, recipe.value, sizes)
-        if mistake is not None:
+        if (mistake := recipe_mistake(word, recipe.value, sizes)) is not None:
             raise self.error(recipe, mistake, usage)
         return Rearrange(word, self.term(node.args[0]), recipe.value, tuple(sizes.items()), self.code.span(node))
 
@@ -475,12 +474,13 @@ class _Reader:
                 raise self.error(keyword, f"`split` has no `{keyword.arg}`", usage)
         if "axis" not in sizes or ("parts" in sizes) == ("sizes" in sizes):
             raise self.error(node, "`split` needs `axis`, and one of `parts` and `sizes`", usage)
+        if sizes.get("parts") == Literal(1):
+            raise self.error(node, "a `split` into one part is what it splits", "write that value alone")
         return Rearrange("split", self.term(node.args[0]), "", tuple(sizes.items()), self.code.span(node))
 
 
 def _targets(target: ast.expr) -> list[ast.Name]:
-    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-    return [part for part in parts if isinstance(part, ast.Name)]
+    return [t for t in (target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]) if isinstance(t, ast.Name)]
 
 
 def _names(statements: Iterable[ast.stmt]) -> set[str]:

@@ -180,6 +180,11 @@ def _is_only_input(constants: Constants, node: ir.Node, source: ir.Value, value:
     return len(node.inputs) == 1
 
 
+def _is_one_part(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    has_sizes = "split" in node.attributes or (len(node.inputs) > 1 and node.inputs[1] is not None)
+    return len(node.outputs) == 1 and (not has_sizes or same_shape(source, value))
+
+
 _Rule = Callable[[Constants, ir.Node, ir.Value, ir.Value], bool]
 
 TRANSPARENT: dict[str, _Rule] = {
@@ -191,6 +196,7 @@ TRANSPARENT: dict[str, _Rule] = {
     "Slice": _is_whole_slice,
     "Pad": _pads_nothing,
     "Resize": _resizes_nothing,
+    "Split": _is_one_part,
     **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Tile"), _is_same_shape),
     **dict.fromkeys(("Sum", "Mean", "Max", "Min"), _is_only_input),
 }

@@ -151,6 +151,8 @@ TRANSPARENT = [
     """a = Constant <value_ints = [4]> () b = Constant <value_ints = [9]> () one = Constant <value_ints = [1]> ()
     n = Slice (x, a, b, one) y = Concat <axis = 1> (x, n)""",
     "a = Identity (x) b = Dropout (a) y = Identity (b)",
+    "y = Split (x)",
+    "s = Constant <value_ints = [4]> () y = Split <axis = 1> (x, s)",
     "one = Constant <value_float = 1.0> () y = Mul (x, one)",
     "one = Constant <value_float = 1.0> () y = Mul (one, x)",
     "one = Constant <value_floats = [1.0]> () y = Div (x, one)",
@@ -168,6 +170,7 @@ OPAQUE = [
     """a = Constant <value_ints = [-1]> () b = Constant <value_ints = [-9223372036854775807]> ()
     c = Constant <value_ints = [0]> () y = Slice (x, a, b, c, a)""",
     "y = Concat <axis = 0> (x, x)",
+    "y, z = Split <axis = 1> (x)",
     "n = Constant <value = float[0, 4] {}> () y = Concat <axis = 1> (x, n)",  # empty along another axis
     "y = my.Identity (x)",
     "two = Constant <value_float = 2.0> () y = Mul (x, two)",
