@@ -147,6 +147,20 @@ def test_operands_that_the_operator_does_not_accept_are_left(inputs: str, call: 
     assert found(written_out(parsed(inputs, call, outputs, opset))) == []
 
 
+def test_a_type_that_the_operator_does_not_have_is_left() -> None:
+    """ThresholdedRelu takes floats alone."""
+    nodes = "l = Less (q, x) y = Where (l, x, z)"
+    assert found(parsed("int64[N] x", nodes, "int64[N] y", 18, "int64 q = {1}, int64 z = {0}")) == []
+    floats = parsed("float[N] x", nodes, "float[N] y", 18, "float q = {2}, float z = {0}")
+    assert [said(m) for m in found(floats)] == ["y = ThresholdedRelu(x) {'alpha': 2.0}"]
+
+
+def test_a_number_that_is_cast_has_the_type_of_the_attribute() -> None:
+    nodes = "q = Cast <to = 1> (k) l = Less (q, x) y = Where (l, x, z)"
+    cast = parsed("float[N] x", nodes, "float[N] y", 18, "int64 k = {2}, float z = {0}")
+    assert [said(m) for m in found(cast)] == ["y = ThresholdedRelu(x) {'alpha': 2.0}"]
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

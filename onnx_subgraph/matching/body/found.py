@@ -22,10 +22,12 @@ from onnx_subgraph.matching.body.defined import Defined, defined
 from onnx_subgraph.matching.body.frame import Frame
 from onnx_subgraph.matching.body.function import OF_SHAPES, is_static
 from onnx_subgraph.matching.body.guess import Guess, guesses
+from onnx_subgraph.matching.body.numbers import Number
 from onnx_subgraph.matching.interior import live_reader
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.numbering import plain_operator
 from onnx_subgraph.matching.view import View
+from onnx_subgraph.model.element_types import tensor_type
 from onnx_subgraph.model.nested import behind
 from onnx_subgraph.operators import Schema
 
@@ -46,7 +48,8 @@ def bodies_of(view: View, pattern: Pattern) -> list[Match]:
         value = node.outputs[0]
         if value.dtype is not None:
             for name in frame.admitted(view, node, names):
-                ends[name].append(value)
+                if tensor_type(value.dtype) in likely[name].schema.outputs[0].types:
+                    ends[name].append(value)
     return [match for name, operator in likely.items() for match in _matches(view, pattern, operator, ends[name], present)]
 
 
@@ -149,13 +152,25 @@ def _attributes(guess: Guess, schema: Schema) -> dict[str, Any] | None:
         if isinstance(number, int | float) and guess.call.placeholders.get(number) == name:
             if name not in guess.reading.numbers:
                 return None
-            number = guess.reading.numbers[name]
+            number = _fitting(guess.reading.numbers[name], schema.attributes[name].type)
+            if number is None:
+                return None
             said = (number if isinstance(number, tuple) else (number,)) if isinstance(said, tuple) else number
         if isinstance(said, tuple) and schema.attributes[name].type != "INTS":
             return None
         if said != schema.attributes[name].default:
             found[name] = said
     return found
+
+
+def _fitting(number: Number, kind: str) -> Number | None:
+    """The number in the type of an attribute; None where it is not whole and must be. The graph may have another type."""
+    if isinstance(number, tuple):
+        parts = [part for each in number if isinstance(part := _fitting(each, kind.removesuffix("S")), int | float)]
+        return tuple(parts) if len(parts) == len(number) else None
+    if kind == "FLOAT":
+        return float(number)
+    return int(number) if float(number).is_integer() else None
 
 
 def _said(attributes: Mapping[str, Any], schema: Schema) -> Iterator[Mapping[str, Any]]:
