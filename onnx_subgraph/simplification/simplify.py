@@ -241,6 +241,8 @@ class Pass:
             producer = source.producer()
             if producer is None or producer.graph is not node.graph or source.is_graph_output():
                 return False
+            if any(other.uses() or other.is_graph_output() for other in node.outputs if other is not output):
+                return False  # the node stays for its other results, and so does the name of this one
             replace(output, source)
         elif output.uses():
             output.replace_all_uses_with(source)
