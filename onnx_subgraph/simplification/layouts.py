@@ -259,7 +259,7 @@ def _stored(node: ir.Node, index: int, array: np.ndarray) -> ir.Value:
     """A Constant in front of a node, for an operand of its."""
     operand = node.inputs[index]
     assert operand is not None
-    tensor = ir.tensor(np.ascontiguousarray(array), dtype=operand.dtype)
+    tensor = ir.tensor(np.asarray(array, order="C"), dtype=operand.dtype)  # `ascontiguousarray` adds an axis to none
     made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)])
     value = made.outputs[0]
     value.name = f"{node.outputs[0].name}__operand_{index}"

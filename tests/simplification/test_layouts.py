@@ -319,6 +319,13 @@ def test_one_element_keeps_its_axes_where_an_output_has_more() -> None:
     check_same(proto, simplified(proto))
 
 
+def test_one_element_has_no_axis_where_the_result_has_none() -> None:
+    proto = parsed("r = Relu(x) m = Mul(r, k) y = Squeeze(m, z)", "float x", "float y", "float[1] k = {2}, int64[1] z = {0}")
+    after = simplified(proto)
+    assert operators(after) == {"Relu": 1, "Mul": 1}
+    check_same(proto, after)
+
+
 def test_a_model_that_removes_an_axis_of_another_size_is_left() -> None:
     weights = "int64[1] one = {1}, float[2, 1, 1, 1] wide = {1, 2}"
     model = ir.from_proto(parsed("e = Unsqueeze(x, one) m = Mul(e, wide) s = Squeeze(m, one) y = Relu(s)", weights=weights))
