@@ -78,6 +78,15 @@ class GatherElements(OpRun):
         return (np.take_along_axis(read, indices % data.shape[along], along),)
 
 
+class Unsqueeze(OpRun):
+    """The standard's Unsqueeze. Before opset 13, the evaluator's own version adds the axes one after the other."""
+
+    op_domain = ""
+
+    def _run(self, data: Any, axes: Any = None) -> Any:
+        return (np.expand_dims(data, tuple(np.ravel(axes).tolist())),)
+
+
 class STFT(OpRun):
     """The Fourier transform of the frames of real signals [batch, length], or [batch, length, 1] as the evaluator passes them."""
 
@@ -141,5 +150,5 @@ class Pad(OpRun):
         return (padded_or_cut(data, list(each.values()), **options).astype(data.dtype),)
 
 
-STANDARD = (Erf, BatchNormalization, LpNormalization, GatherElements, STFT, DequantizeLinear, Pad)
+STANDARD = (Erf, BatchNormalization, LpNormalization, GatherElements, Unsqueeze, STFT, DequantizeLinear, Pad)
 """The operators. The evaluator finds them by their class names."""

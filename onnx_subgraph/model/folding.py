@@ -29,8 +29,12 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
 """Operator → numpy function, bit-identical to the evaluator where all operands have the same type of `FLOATS`."""
 _WITHOUT_ORDER = frozenset(("Clip", "Max", "Min"))
 """Operators whose result for NaN differs between implementations."""
+_OTHERWISE = frozenset(("MaxPool", "ReduceMean", "Resize", "Unique", "Upsample"))
+"""Operators whose integers are others in onnxruntime: interpolated ones, indices, and those of no elements."""
 _BOUNDS_AS_INPUTS = 11
 """The first opset in which the bounds of Clip are inputs."""
+_AXES_AS_INPUT = 13
+"""The first opset in which the axes of Unsqueeze are an input. Before, the evaluator adds them one after the other."""
 _INTEGERS = frozenset(int(ir.DataType[f"{sign}INT{bits}"]) for sign in ("", "U") for bits in (8, 16, 32, 64))
 _ENDLESS = 2**31 - 1
 """A bound of a Slice of at least this magnitude means the end of the axis."""
@@ -62,9 +66,13 @@ def fold(node: ir.Node, operands: Sequence[np.ndarray | None], opset: int) -> li
         return None
     if node.op_type == "Slice" and _is_disputed(operands):
         return None
+    if node.op_type in _OTHERWISE and (len(node.outputs) > 1 or operands[0] is None or operands[0].dtype not in FLOATS):
+        return None
     if node.op_type == "Clip" and opset >= _BOUNDS_AS_INPUTS:
         operands = _bounded(operands)
     try:
+        if node.op_type == "Unsqueeze" and opset < _AXES_AS_INPUT and operands[0] is not None:
+            return [np.expand_dims(operands[0], tuple(node.attributes["axes"].as_ints()))]
         return evaluate(node.op_type, operands, node.attributes.values(), len(node.outputs), opset)
     except Exception:  # the evaluator raises what its operators raise
         return None

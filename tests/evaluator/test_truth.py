@@ -86,6 +86,8 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("Pad", [(3, 4), (2,), None, (1,)], 1, {}),
     ("Pad", [(3, 4), (4,)], 1, {"mode": "reflect"}),
     ("Pad", [(3, 4), (4,)], 1, {"mode": "edge"}),
+    ("Unsqueeze", [(3, 4), (2,)], 1, {}),
+    ("Unsqueeze", [(3, 4)], 1, {"axes": [-2, -1]}),
     ("com.microsoft.FusedConv", [IMAGE, FILTER], 1, {"activation": "Relu"}),
     ("com.microsoft.MultiHeadAttention", [X, (2, 5, 8), (2, 5, 8)], 1, {"num_heads": 2}),
     ("com.microsoft.MultiHeadAttention", [X, X, X, (24,), None, (2, 4, 3, 3)], 1, {"num_heads": 4, "scale": 0.1}),
@@ -126,6 +128,8 @@ def test_a_definition_equals_what_onnxruntime_computes(
         feeds["i4"] = np.abs(feeds["i4"]) + np.float32(0.5)
     if name == "GatherElements":
         feeds["i1"] = rng.integers(-3, 3, feeds["i1"].shape)
+    if name == "Unsqueeze" and "i1" in feeds:
+        feeds["i1"] = np.array([-1, 1])
     if name == "STFT":
         feeds["i1"] = np.array(3)
     if name == "Pad":
@@ -140,8 +144,9 @@ def test_a_definition_equals_what_onnxruntime_computes(
     inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
     integers = ["o1"] if name == "MaxPool" else []
     outputs = [helper.make_tensor_value_info(o, INT64 if o in integers else FLOAT, None) for o in wanted if o]
+    opset = 21 if "block_size" in attributes else 18 if name == "DequantizeLinear" else 12 if "axes" in attributes else 20
     imports = [
-        helper.make_opsetid("", 21 if "block_size" in attributes else 18 if name == "DequantizeLinear" else 20),
+        helper.make_opsetid("", opset),
         helper.make_opsetid("com.microsoft", 1),
     ]
     model = helper.make_model(helper.make_graph([node], "g", inputs, outputs), opset_imports=imports, ir_version=8)

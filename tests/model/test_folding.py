@@ -48,3 +48,23 @@ def test_a_float_that_no_integer_stands_for_is_not_cast(kind: str) -> None:
         assert folding.fold(node, [np.array([1.0, number], np.float32)], 17) is None
     (cast,) = folding.fold(node, [np.array([0.0, 1.75, 100.0], np.float32)], 17) or [None]
     assert isinstance(cast, np.ndarray) and cast.tolist() == [0, 1, 100] and cast.dtype == to.numpy()
+
+
+@pytest.mark.parametrize("axes", [[1, 0], [-2, -1], [3, 0], [-1, 1]])
+def test_the_axes_of_an_unsqueeze_are_those_of_its_result(axes: list[int]) -> None:
+    """In any order, also where they are an attribute."""
+    node = ir.node("Unsqueeze", [ir.val("x")], {"axes": axes})
+    (found,) = folding.fold(node, [np.ones((3, 4))], 12) or [None]
+    assert isinstance(found, np.ndarray) and found.shape == np.expand_dims(np.ones((3, 4)), tuple(axes)).shape
+
+
+def test_integers_that_onnxruntime_computes_otherwise_are_not_folded() -> None:
+    """Interpolated integers, indices of the largest elements, and the mean of no elements."""
+    image, scales = np.arange(12, dtype=np.int32).reshape(1, 1, 3, 4), np.array([1, 1, 1.5, 0.5], np.float32)
+    resize = ir.node("Resize", [ir.val("x"), None, ir.val("s")], {"mode": "linear"})
+    assert folding.fold(resize, [image, None, scales], 18) is None
+    assert folding.fold(resize, [image.astype(np.float32), None, scales], 18) is not None
+    pool = ir.node("MaxPool", [ir.val("x")], {"kernel_shape": [2, 1]}, num_outputs=2)
+    assert folding.fold(pool, [image.astype(np.float32)], 18) is None
+    mean = ir.node("ReduceMean", [ir.val("x")], {"keepdims": 0})
+    assert folding.fold(mean, [np.zeros(0, np.int64)], 18) is None
