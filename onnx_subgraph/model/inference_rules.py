@@ -148,8 +148,7 @@ def _take(context: ShapeInferenceContext, data: ir.Value, result: ir.Value, plac
     """The size of a part of an axis. Sets the elements of a vector: the library takes too few of those back to the first one."""
     elements = context.get_symbolic_value(data) if data.shape is not None and len(data.shape) == 1 else None
     if is_disputed(len(places), part.start, part.stop, part.step):
-        context._symbolic_values.pop(result, None)
-        result.metadata_props.pop(SYM_DATA_KEY, None)
+        _forget(context, result)
         unknown: Dim = context.new_symbolic_dim()
         return unknown
     if elements is not None:
@@ -157,9 +156,36 @@ def _take(context: ShapeInferenceContext, data: ir.Value, result: ir.Value, plac
     return len(places[part])
 
 
+def _is_computed(node: ir.Node, index: int) -> bool:
+    """Whether a node has an operand at a position, and its elements are not known before the run."""
+    operand = node.inputs[index] if index < len(node.inputs) else None
+    return operand is not None and ir.convenience.get_const_tensor(operand) is None
+
+
+def _after_split(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Parts have the sizes that the second operand holds. Where these are not known, the library takes equal ones."""
+    source = node.inputs[0]
+    if not _is_computed(node, 1) or source is None or source.shape is None or node.inputs[1] is None:
+        return
+    axis, known = node.attributes.get_int("axis", 0) % len(source.shape), context.get_symbolic_value(node.inputs[1]) or ()
+    sizes = known if len(known) == len(node.outputs) else [context.new_symbolic_dim() for _ in node.outputs]
+    for result, size in zip(node.outputs, sizes, strict=True):
+        result.shape = ir.Shape(size if at == axis else dim for at, dim in enumerate(source.shape))
+        _forget(context, result)
+
+
+def _forget(context: ShapeInferenceContext, result: ir.Value) -> None:
+    """Remove the elements that the library gave a result."""
+    context._symbolic_values.pop(result, None)
+    result.metadata_props.pop(SYM_DATA_KEY, None)
+
+
 def _after_squeeze(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Without axes, every axis of size 1 goes. A dimension that may be 1 leaves the rank unknown."""
+    """Without axes, every axis of size 1 goes. A dimension that may be 1, or computed axes, leave the rank unknown."""
     source, result = node.inputs[0], node.outputs[0]
+    if _is_computed(node, 1):
+        result.shape = None
+        return
     if (len(node.inputs) > 1 and node.inputs[1] is not None) or "axes" in node.attributes or source is None:
         return
     if source.shape is None or not all(isinstance(dim, int) for dim in source.shape):
@@ -254,6 +280,7 @@ AFTER: dict[str, Rule] = {
     **dict.fromkeys(("Resize", "Upsample"), _after_resize),
     "STFT": _after_stft,
     "Slice": _after_slice,
+    "Split": _after_split,
     "Squeeze": _after_squeeze,
     "ai.onnx.ml.ArrayFeatureExtractor": _after_array_feature_extractor,
 }

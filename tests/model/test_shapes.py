@@ -287,6 +287,25 @@ def test_so_may_a_slice_before_opset_10() -> None:
     assert shape(model, "y") == ["batch", "Min(5, seq)"]
 
 
+def test_the_rank_after_a_squeeze_by_computed_axes_is_unknown() -> None:
+    computed = inferred("{ b = Neg(a) y = Squeeze(x, b) }", inputs="float[N, 1] x, int64[1] a")
+    assert next(node for node in computed.graph if node.op_type == "Squeeze").outputs[0].shape is None
+    assert shape(inferred("{ a = Constant<value_ints = [1]>() y = Squeeze(x, a) }", inputs="float[N, 1] x"), "y") == ["N"]
+
+
+def test_the_parts_of_a_split_by_computed_sizes_are_not_equal() -> None:
+    for size in ("6", "N"):
+        y, z = shapes_of_parts(inferred("{ y, z = Split(x, s) }", inputs=f"float[{size}] x, int64[2] s"))
+        assert isinstance(y, str) and isinstance(z, str) and y != z
+    held = "{ n = Shape(u) m = Shape(v) s = Concat<axis = 0>(n, m) y, z = Split(x, s) }"
+    assert shapes_of_parts(inferred(held, inputs="float[T] x, float[A] u, float[B] v")) == ["A", "B"]
+    assert shapes_of_parts(inferred("{ n = Shape(x) y, z = Split(n, s) }", inputs="float[3, 4] x, int64[2] s"))[0] != 1
+
+
+def shapes_of_parts(model: ir.Model) -> list[int | str | None]:
+    return [dim for name in ("y", "z") for dim in shape(model, name)]
+
+
 def test_the_rank_after_a_squeeze_without_axes_is_unknown_where_a_dimension_may_be_one() -> None:
     assert next(iter(inferred("{ y = Squeeze(x) }").graph)).outputs[0].shape is None
     assert shape(inferred("{ y = Squeeze(x) }", inputs="float[1, 3, 1, 4] x"), "y") == [3, 4]
