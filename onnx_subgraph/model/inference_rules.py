@@ -192,6 +192,18 @@ def _after_squeeze(context: ShapeInferenceContext, node: ir.Node) -> None:
         result.shape = None
 
 
+def _after_unique(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Along an axis, the other axes stay. The library takes all elements in one row."""
+    source, result = node.inputs[0], node.outputs[0]
+    if "axis" not in node.attributes:
+        return
+    if source is None or source.shape is None or result.shape is None:
+        result.shape = None
+        return
+    axis, number = node.attributes.get_int("axis", 0) % len(source.shape), result.shape[0]
+    result.shape = ir.Shape(number if at == axis else dim for at, dim in enumerate(source.shape))
+
+
 def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
     data, target = node.inputs[0], node.inputs[1]
     if data is None or target is None or data.shape is None:
@@ -282,5 +294,6 @@ AFTER: dict[str, Rule] = {
     "Slice": _after_slice,
     "Split": _after_split,
     "Squeeze": _after_squeeze,
+    "Unique": _after_unique,
     "ai.onnx.ml.ArrayFeatureExtractor": _after_array_feature_extractor,
 }

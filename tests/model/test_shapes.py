@@ -287,6 +287,12 @@ def test_so_may_a_slice_before_opset_10() -> None:
     assert shape(model, "y") == ["batch", "Min(5, seq)"]
 
 
+def test_unique_parts_along_an_axis_have_the_other_axes() -> None:
+    y = shape(inferred("{ y = Unique<axis = -2>(x) }", inputs="float[2, N, 3] x"), "y")
+    assert y[::2] == [2, 3] and y[1] not in ("N", None)
+    assert len(shape(inferred("{ y = Unique(x) }", inputs="float[2, N, 3] x"), "y")) == 1
+
+
 def test_the_rank_after_a_squeeze_by_computed_axes_is_unknown() -> None:
     computed = inferred("{ b = Neg(a) y = Squeeze(x, b) }", inputs="float[N, 1] x, int64[1] a")
     assert next(node for node in computed.graph if node.op_type == "Squeeze").outputs[0].shape is None
