@@ -19,7 +19,7 @@ from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, settle
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.memory import open_model
+from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure
@@ -95,14 +95,14 @@ def settled_attempt(
 
 
 def _why_unloaded(attempt: Attempt, model: Path, options: Options, clock: Clock) -> Verdict | None:
-    """A verdict if a provider does not load the model, raised to an opset that replacements need; None otherwise.
+    """A verdict if a provider loads the original, but not the model raised to an opset that replacements need; None otherwise.
 
     Each operator may load and the model not: onnxruntime 1.32 can't optimise int8's DequantizeLinear and a Transpose at opset 21.
     """
     with clock.stage("raise"):
         for provider in options.providers if attempt.raised_for else ():
             session = open_model(attempt.fused.model, model.resolve().parent, provider, optimised=True)
-            if isinstance(session, Failure):
+            if isinstance(session, Failure) and not isinstance(open_file(model, provider, optimised=True), Failure):
                 return Verdict("different", reason=f"{provider} does not load it: {session.message}")
     return None
 

@@ -229,6 +229,17 @@ def test_a_raised_model_that_does_not_load_is_not_written_unverified(tmp_path: P
     onnxruntime.InferenceSession(tmp_path / "out.onnx", providers=[CPU])
 
 
+def test_an_original_that_does_not_load_is_raised_unverified_all_the_same(tmp_path: Path) -> None:
+    """A graph without its weights, or with an operator that only another runtime has."""
+    model = onnx.load(layers(tmp_path / "m.onnx", [1e-5] * 2))
+    model.graph.node.add(op_type="Elsewhere", domain="other", input=[model.graph.input[0].name], output=["also"])
+    model.graph.output.add(name="also").type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    model.opset_import.add(domain="other", version=1)
+    onnx.save(model, tmp_path / "m.onnx")
+    options = Options(target="standard", only=("gelu", "layer-normalization"), verify=False)
+    assert fuse(tmp_path / "m.onnx", tmp_path / "out.onnx", load_patterns(), options).opset_after == 20
+
+
 def test_what_no_provider_loads_at_a_later_opset_stays_at_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settling, "open_model", lambda *given, **options: Failure("no such kernel"))
     model = layers(tmp_path / "m.onnx", [1e-5] * 2)
