@@ -27,8 +27,8 @@ from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators.names import operator_of, qualified
 
 Target = ir.Value | Virtual
-_FORMULA = frozenset({Kind.TERM, Kind.ITEM, Kind.VALUE, Kind.LAYOUT})
-"""The failures where the model has another operator, sum or product, or none."""
+_FORMULA = frozenset({Kind.TERM, Kind.ITEM, Kind.VALUE, Kind.LAYOUT, Kind.SAME})
+"""The failures where the model has another operator, value, sum or product, or none."""
 
 
 def words(term: Normal) -> str:
@@ -87,7 +87,7 @@ def another_value(name: str, bound: object, value: Target) -> Said:
     if bound is None:
         return f"no value for {name}, which is absent elsewhere", here, ""
     known = named(bound)
-    return f"{known} again, which {name} stands for", here, f"let both be the same value, {known} or {here}"
+    return f"{known} again, which {name} stands for", here, ""
 
 
 def no_value(name: str, value: Virtual) -> Said:
@@ -112,7 +112,7 @@ def another_node(term: Operation) -> Said:
 
 def another_operator(capture: str, known: str, name: str) -> Said:
     """A name is already bound to another operator."""
-    return f"{known} again, which {capture} stands for", name, f"let both be the same operator, {known} or {name}"
+    return f"{known} again, which {capture} stands for", name, ""
 
 
 def other_inputs(term: Operation, number: int) -> Said:
@@ -245,11 +245,12 @@ def _change(pattern: Pattern, view: View, failure: Failure) -> str:
 
 
 def _swap(failure: Failure, expected: str, found: str) -> str:
-    """The change where a number or a constant differs; "" where an operator does, because the model computes something else."""
+    """The change where a number or a constant differs; "" where an operator does, or is: the model computes something else."""
     term = _defined(failure.term)
     is_exponent = failure.kind is Kind.ITEM and term is None and failure.value is not None
     is_formula = failure.kind in _FORMULA and not isinstance(term, Constant | Nothing)
-    return f"put {expected} in the place of {found}" if is_exponent or not is_formula else ""
+    is_computed = failure.kind is Kind.CONSTANT and _node_of(failure.value) is not None
+    return f"put {expected} in the place of {found}" if is_exponent or not (is_formula or is_computed) else ""
 
 
 def _name(node: ir.Node) -> str:

@@ -2,8 +2,8 @@
 
 Many places resemble a pattern: every Add after a MatMul is nearly a Gemm. `fuse` shows near misses that came most of the way or
 failed at a number, that contain distinctive operators, where nothing else was fused, and where the target has a replacement.
-`explain` shows those that came most of the way, for any target. About one pattern it shows those that came furthest, about one
-node all.
+`explain` shows those that came most of the way, for any target; of patterns of one or two operators, what can be mended. About
+one pattern it shows those that came furthest, about one node all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
+from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.term import Apply, Block, Chain, Either, Rearrange, Term, Variable, children, operators_of, walk
 from onnx_subgraph.matching.anchors import lacking
@@ -144,7 +145,18 @@ def _answers(miss: NearMiss, pattern: Pattern | None) -> bool:
     if all(_is_layout(assignment.term) for assignment in pattern.match) and miss.kind is not Kind.SENTENCE:
         return False  # every chain of layout operators is another rearrangement
     whole = size(pattern.match)
-    return miss.matched >= max(min(LEAST, whole), MOST_OF_THE_WAY * whole) or _is_near_number(miss)
+    is_far = miss.matched >= max(min(LEAST, whole), MOST_OF_THE_WAY * whole)
+    if _is_near_number(miss) or not is_built_in(pattern.file):
+        return is_far or _is_near_number(miss)
+    return is_far and (_is_mendable(miss) or (whole >= LEAST and miss.kind is not Kind.CONSTANT))
+
+
+def _is_mendable(miss: NearMiss) -> bool:
+    """Whether the same network can be written so that the match gets further: what is unknown, or overridable, can be told.
+
+    Otherwise the network computes something else: small patterns fail so at every second node.
+    """
+    return miss.unknown or miss.kind is Kind.READ_ELSEWHERE or (miss.kind is Kind.CONSTANT and not miss.there)
 
 
 def _is_layout(term: Term) -> bool:

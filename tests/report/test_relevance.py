@@ -90,7 +90,22 @@ def answered(miss: NearMiss, *rewrites: Rewrite) -> bool:
 
 def test_explain_also_reports_patterns_without_the_target() -> None:
     assert answered(miss("geglu", 9)) and not answered(miss("geglu", 2))
-    assert answered(miss("gemm-add", 2, "`a.rank == 2 and b.rank == 2`", "`a.rank == 2` is false: a.rank is 3", Kind.SENTENCE))
+
+
+def test_explain_reports_of_a_small_pattern_what_the_same_network_can_mend() -> None:
+    sentence = miss("gemm-add", 2, "`a.rank == 2 and b.rank == 2`", "the rank of `a` is not known", Kind.SENTENCE)
+    assert answered(replace(sentence, unknown=True)) and not answered(sentence), "of rank 3 it is another network"
+    weight = miss("conv-affine", 2, "a constant for b", "`w`, an initializer that is a graph input as well", Kind.CONSTANT)
+    assert answered(weight) and not answered(replace(weight, found="Relu", there="Relu"))
+    elsewhere = miss(
+        "conv-activation", 2, "an inner value that only the match reads", "value `c` is an output", Kind.READ_ELSEWHERE
+    )
+    assert answered(elsewhere) and not answered(miss("conv-activation", 2, "Conv", "Add"))
+
+
+def test_explain_reports_no_computed_operand_that_must_be_constant() -> None:
+    assert answered(miss("gelu", 5, "a constant", "`w`, a graph input", Kind.CONSTANT))
+    assert not answered(replace(miss("gelu", 5, "a constant", "Relu", Kind.CONSTANT), there="Relu"))
 
 
 def test_explain_reports_a_number_that_is_nearly_right() -> None:
