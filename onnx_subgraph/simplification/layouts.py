@@ -28,6 +28,8 @@ _LARGEST = 1 << 20
 """The most bytes of a constant that is stored in another layout."""
 _ALONG = ("Softmax", "LogSoftmax")
 """Operators that work along one axis since opset 13, and are fastest along the last one."""
+_NORMALIZING = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+"""Operators that work along the last axis, with a scale and an addend of this axis alone."""
 
 
 def move_across(constants: Constants, node: ir.Node) -> int:
@@ -144,11 +146,12 @@ class _Region:
         return there if there == list(range(len(order) - len(there), len(order))) else None
 
     def _is_along_last(self, node: ir.Node) -> bool:
-        """Whether a node is an operator of `_ALONG` that works along the last axis of the other layout."""
-        axis = node.attributes.get("axis")
-        if node.op_type not in _ALONG or node.domain or self.constants.opset(node) < 13 or (axis is not None and axis.is_ref()):
+        """Whether a node is an operator of `_ALONG`, or normalizes the last axis, which is the last one of the other layout."""
+        axis, is_norm = node.attributes.get("axis"), _is_normalization(node)
+        if not (is_norm or node.op_type in _ALONG) or node.domain or (axis is not None and axis.is_ref()):
             return False
-        return self.layout.order[-1:] == ((-1 if axis is None else axis.as_int()) % self.layout.rank,)
+        along, last = (-1 if axis is None else axis.as_int()) % self.layout.rank, self.layout.rank - 1
+        return self.layout.order[-1:] == (along,) and (along == last if is_norm else self.constants.opset(node) >= 13)
 
     def _leaves(self, node: ir.Node, shape: ir.Shape) -> bool:
         """Whether a node changes the layout in the same way."""
@@ -175,7 +178,7 @@ class _Region:
             if index and (axes := self._reduced(node)) is not None:
                 self.moved[node, index] = np.array(axes, np.int64)
                 continue
-            if self._is_same_everywhere(operand.shape):
+            if self._is_same_everywhere(operand.shape) or (index and _is_normalization(node)):
                 continue
             producer = operand.producer()
             if index == 1 and node.op_type == "Pad":
@@ -241,6 +244,13 @@ class _Region:
             return None
         array = whole.squeeze(self.layout.dropped).transpose(_ranks([axis for axis in self.layout.order if axis is not None]))
         return array.reshape(self.layout.of(whole.shape, 1))
+
+
+def _is_normalization(node: ir.Node) -> bool:
+    """Whether a node is an operator of `_NORMALIZING` whose other operands have one axis."""
+    others = [value for value in node.inputs[1:] if value is not None]
+    is_flat = all(value.shape is not None and len(value.shape) == 1 for value in others)
+    return node.op_type in _NORMALIZING and not node.domain and is_flat
 
 
 def _without_leading_ones(array: np.ndarray) -> np.ndarray:

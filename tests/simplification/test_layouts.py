@@ -187,6 +187,17 @@ MOVED = {
         "int64[1] one = {1}",
         {"Relu": 1, "ReduceMax": 2, "Add": 1, "Neg": 1},
     ),
+    "a norm between an axis of size 1 and its removal, as x-transformers writes a norm in one group": (
+        "e = Unsqueeze(x, one) n = LayerNormalization(e, k, b) s = Squeeze(n, one) y = Neg(s)",
+        "int64[1] one = {3}, float[4] k = {1, 2, 3, 4}, float[4] b = {4, 3, 2, 1}",
+        {"LayerNormalization": 1, "Neg": 1},
+    ),
+    "a norm of rows, and a factor of each head, between two transpositions that keep the rows": (
+        """t = Transpose<perm = [0, 2, 1, 3]>(x) n = LayerNormalization<axis = 3>(t, k) m = Mul(n, g)
+        y = Transpose<perm = [0, 2, 1, 3]>(m)""",
+        "float[4] k = {1, 2, 3, 4}, float[3, 1] g = {5, 6, 7}",
+        {"LayerNormalization": 1, "Mul": 1},
+    ),
     "a layout of its own beside it": (
         f"t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [3]>(t) v = {TO_FIRST}(m) y = Mul(u, v)",
         "",
@@ -209,6 +220,10 @@ KEPT = {
     "an operand that has no other layout": f"t = {TO_LAST}(x) s = Softmax(t) m = Mul(t, s) y = {TO_FIRST}(m)",
     "an axis that is dropped elsewhere": "e = Unsqueeze(x, one) r = Relu(e) s = Squeeze(r) y = Softmax(s)",
     "a Softmax along the last axis": f"t = {TO_LAST}(x) s = Softmax<axis = 3>(t) y = {TO_FIRST}(s)",
+    "a norm of the channels, which are last only between the transpositions": f"""t = {TO_LAST}(x) n = LayerNormalization(t, wide)
+    y = {TO_FIRST}(n)""",
+    "a norm of two axes": """t = Transpose<perm = [0, 2, 1, 3]>(x) n = LayerNormalization<axis = 2>(t, plane)
+    y = Transpose<perm = [0, 2, 1, 3]>(n)""",
     "a maximum of the channels, which are last, as in LayerNorm": f"""t = {TO_LAST}(x) m = ReduceMax<axes = [3]>(t) d = Sub(t, m)
     y = {TO_FIRST}(d)""",
     "a constant with fewer axes than one element": """m = ReduceMax(x) d = Mul(m, k) u = Unsqueeze(d, one)
@@ -240,7 +255,8 @@ KEPT = {
 @pytest.mark.parametrize("body", KEPT.values(), ids=KEPT)
 def test_operators_stay_where_a_layout_is_needed(body: str) -> None:
     weights = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[2] both = {2, 3}, int64[2] rows = {-1, 4},
-    float[4] k = {1, 2, 3, 4}, int64[10] other = {0, -1, 0, 0, 0, 0, 1, 0, 0, 0}"""
+    float[4] k = {1, 2, 3, 4}, float[3] wide = {1, 2, 3}, float[3, 4] plane = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4},
+    int64[10] other = {0, -1, 0, 0, 0, 0, 1, 0, 0, 0}"""
     proto = parsed(body, weights=weights)
     assert operators(simplified(proto)) == operators(proto)
 
