@@ -92,10 +92,12 @@ def facts(part: ast.expr, names: Names) -> str:
 
 
 def wish(part: ast.expr) -> str:
-    """What would make a false part true: "let x.rank be 3"."""
+    """What would make a false part true: "let x.rank be 3"; "" where the part does not say it: a name for something else."""
     match part:
         case ast.BoolOp(op=ast.Or(), values=values):
-            return ", or ".join(map(wish, values))
+            return ", or ".join(filter(None, map(wish, values)))
+        case ast.Name() | ast.Call() | ast.UnaryOp(op=ast.Not(), operand=ast.Name() | ast.Call()):
+            return ""
         case ast.Compare(left=left, ops=[ast.Is()]):
             return f"leave {spelled(left)} out"
         case ast.Compare(left=left, ops=[ast.IsNot()]):

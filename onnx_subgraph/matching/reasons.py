@@ -27,8 +27,8 @@ from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators.names import operator_of, qualified
 
 Target = ir.Value | Virtual
-_FORMULA = frozenset({Kind.TERM, Kind.ITEM, Kind.VALUE, Kind.LAYOUT, Kind.SAME})
-"""The failures where the model has another operator, value, sum or product, or none."""
+_FORMULA = frozenset({Kind.TERM, Kind.ITEM, Kind.VALUE, Kind.LAYOUT, Kind.SAME, Kind.SENTENCE})
+"""The failures where the model has another operator, value, sum or product, or none, or a sentence is false."""
 
 
 def words(term: Normal) -> str:
@@ -132,7 +132,7 @@ def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, ob
     part = falsity.deciding_part(sentence, names)
     head = "it is false" if part is sentence.tree else f"`{falsity.spelled(part)}` is false"
     stand_for = (f"{n} is `{v.name}`" for n in free_names(part) if isinstance(v := bindings.get(n), ir.Value))
-    return f"{head}: {falsity.facts(part, names)}", "; ".join((falsity.wish(part), *stand_for))
+    return f"{head}: {falsity.facts(part, names)}", "; ".join((wish, *stand_for)) if (wish := falsity.wish(part)) else ""
 
 
 def unknown_sentence(sentence: Expression, unknown: UnknownFact) -> tuple[str, str]:

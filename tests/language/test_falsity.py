@@ -33,6 +33,8 @@ MORE_OR_LESS = "let n be more than 5, or let a be at most -1e+08"
         ),
         ("x.is_constant", "x.is_constant", "x.is_constant is false", "let x be a constant"),
         ("x.is_output", "x.is_output", "x.is_output is false", "let x be an output of the graph"),
+        ("absent or n == 2", "absent or n == 2", "absent is absent, n is 3", "let n be 2"),
+        ("not n", "not n", "n is 3", ""),
         ("absent is not None", "absent is not None", "absent is absent", "give absent"),
         ("a is None", "a is None", "a is 0.5", "leave a out"),
         ("n == 2 or a > 1", "n == 2 or a > 1", "n is 3, a is 0.5", "let n be 2, or let a be more than 1"),
