@@ -29,6 +29,7 @@ from onnx_subgraph.model.inference_rules import (
     after_early_layer_normalization,
     as_later,
     constant,
+    forget,
 )
 from onnx_subgraph.model.shape_arithmetic import LONGEST_SHAPE
 from onnx_subgraph.operators.names import qualified
@@ -160,9 +161,7 @@ def _forget_wrapped(context: ShapeInferenceContext, node: ir.Node, output: ir.Va
     else:
         held = output.dtype in (*_EXACT, ir.DataType.BOOL) or len(numbers) == len(elements)
     if not held:
-        del context._symbolic_values[output]
-        output.metadata_props.pop(SYM_DATA_KEY, None)
-        output.const_value = None
+        forget(context, output)
 
 
 def _range(dtype: ir.DataType) -> range:

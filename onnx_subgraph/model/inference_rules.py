@@ -148,7 +148,7 @@ def _take(context: ShapeInferenceContext, data: ir.Value, result: ir.Value, plac
     """The size of a part of an axis. Sets the elements of a vector: the library takes too few of those back to the first one."""
     elements = context.get_symbolic_value(data) if data.shape is not None and len(data.shape) == 1 else None
     if is_disputed(len(places), part.start, part.stop, part.step):
-        _forget(context, result)
+        forget(context, result)
         unknown: Dim = context.new_symbolic_dim()
         return unknown
     if elements is not None:
@@ -171,13 +171,14 @@ def _after_split(context: ShapeInferenceContext, node: ir.Node) -> None:
     sizes = known if len(known) == len(node.outputs) else [context.new_symbolic_dim() for _ in node.outputs]
     for result, size in zip(node.outputs, sizes, strict=True):
         result.shape = ir.Shape(size if at == axis else dim for at, dim in enumerate(source.shape))
-        _forget(context, result)
+        forget(context, result)
 
 
-def _forget(context: ShapeInferenceContext, result: ir.Value) -> None:
-    """Remove the elements that the library gave a result."""
+def forget(context: ShapeInferenceContext, result: ir.Value) -> None:
+    """Remove the elements that the library gave a result; where all are numbers, it made them a constant."""
     context._symbolic_values.pop(result, None)
     result.metadata_props.pop(SYM_DATA_KEY, None)
+    result.const_value = None
 
 
 def _after_squeeze(context: ShapeInferenceContext, node: ir.Node) -> None:

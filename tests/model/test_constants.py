@@ -171,6 +171,7 @@ OPAQUE = [
     c = Constant <value_ints = [0]> () y = Slice (x, a, b, c, a)""",
     "y = Concat <axis = 0> (x, x)",
     "y, z = Split <axis = 1> (x)",
+    "s = Constant <value_ints = [3]> () y = Split <axis = 1> (x, s)",  # no valid model
     "n = Constant <value = float[0, 4] {}> () y = Concat <axis = 1> (x, n)",  # empty along another axis
     "y = my.Identity (x)",
     "two = Constant <value_float = 2.0> () y = Mul (x, two)",

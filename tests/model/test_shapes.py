@@ -305,7 +305,9 @@ def test_the_parts_of_a_split_by_computed_sizes_are_not_equal() -> None:
         assert isinstance(y, str) and isinstance(z, str) and y != z
     held = "{ n = Shape(u) m = Shape(v) s = Concat<axis = 0>(n, m) y, z = Split(x, s) }"
     assert shapes_of_parts(inferred(held, inputs="float[T] x, float[A] u, float[B] v")) == ["A", "B"]
-    assert shapes_of_parts(inferred("{ n = Shape(x) y, z = Split(n, s) }", inputs="float[3, 4] x, int64[2] s"))[0] != 1
+    of_shape = inferred("{ n = Shape(x) y, z = Split(n, s) r = ConstantOfShape(y) }", inputs="float[3, 4] x, int64[2] s")
+    assert shapes_of_parts(of_shape)[0] != 1
+    assert [node.outputs[0].shape for node in of_shape.graph if node.op_type == "ConstantOfShape"] == [None]
 
 
 def shapes_of_parts(model: ir.Model) -> list[int | str | None]:

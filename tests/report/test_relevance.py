@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,14 @@ def test_explain_reports_of_a_small_pattern_what_the_same_network_can_mend() -> 
         "conv-activation", 2, "an inner value that only the match reads", "value `c` is an output", Kind.READ_ELSEWHERE
     )
     assert answered(elsewhere) and not answered(miss("conv-activation", 2, "Conv", "Add"))
+
+
+def test_explain_reports_each_near_miss_of_a_pattern_of_the_user(tmp_path: Path) -> None:
+    text = "id: shifted\nsummary: s\nmatch: y = Relu(x + 1)\nexample: {x: 'float32[2]'}\n"
+    (tmp_path / "group").mkdir()
+    (tmp_path / "group" / "shifted.yaml").write_text(text, encoding="utf-8")
+    near = replace(RESULT, near_misses=(miss("shifted", 2),))
+    assert answering(near, load_patterns((tmp_path,))).near_misses
 
 
 def test_explain_reports_no_computed_operand_that_must_be_constant() -> None:

@@ -198,6 +198,12 @@ MOVED = {
         "float[4] k = {1, 2, 3, 4}, float[3, 1] g = {5, 6, 7}",
         {"LayerNormalization": 1, "Mul": 1},
     ),
+    "a norm with a computed scale": (
+        """k = ReduceMax<axes = [0, 1, 2], keepdims = 0>(x) t = Transpose<perm = [0, 2, 1, 3]>(x) n = LayerNormalization(t, k)
+        y = Transpose<perm = [0, 2, 1, 3]>(n)""",
+        "",
+        {"ReduceMax": 1, "LayerNormalization": 1},
+    ),
     "a layout of its own beside it": (
         f"t = {TO_LAST}(x) r = Relu(t) u = {TO_FIRST}(r) m = ReduceMax<axes = [3]>(t) v = {TO_FIRST}(m) y = Mul(u, v)",
         "",
@@ -222,6 +228,10 @@ KEPT = {
     "a Softmax along the last axis": f"t = {TO_LAST}(x) s = Softmax<axis = 3>(t) y = {TO_FIRST}(s)",
     "a norm of the channels, which are last only between the transpositions": f"""t = {TO_LAST}(x) n = LayerNormalization(t, wide)
     y = {TO_FIRST}(n)""",
+    "a norm of all axes behind one that is moved to the end": f"""t = {TO_FIRST}(x) n = LayerNormalization<axis = 1>(t, k)
+    y = {TO_LAST}(n)""",
+    "a norm with a scale of each row": """t = Transpose<perm = [0, 2, 1, 3]>(x) n = LayerNormalization(t, plane)
+    y = Transpose<perm = [0, 2, 1, 3]>(n)""",
     "a norm of two axes": """t = Transpose<perm = [0, 2, 1, 3]>(x) n = LayerNormalization<axis = 2>(t, plane)
     y = Transpose<perm = [0, 2, 1, 3]>(n)""",
     "a maximum of the channels, which are last, as in LayerNorm": f"""t = {TO_LAST}(x) m = ReduceMax<axes = [3]>(t) d = Sub(t, m)
