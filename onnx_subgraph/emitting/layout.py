@@ -22,7 +22,7 @@ from onnx_subgraph.matching.equalities import REARRANGING
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.matching.rearrangement import Rearrangement, rearrangements, source_sizes
 from onnx_subgraph.matching.recipe import parse_recipe
-from onnx_subgraph.matching.sizes import Size
+from onnx_subgraph.matching.sizes import ONE, Size
 
 Axis = TypeVar("Axis")
 Axes = Sequence[tuple[str, ...]]
@@ -89,9 +89,26 @@ def _shorter(
     known |= {n: size for n, t in term.sizes if isinstance(size := plain(static(t, lookup) or ()), int)}
     found = enumerate(rearrangements(source, recipe, known, fragment.read))
     # Skip values that the fragment itself rearranged: starting from one would add the cost of that rearrangement.
-    ways = [(c, -depth, way) for depth, way in found if not _is_passing(fragment, way.source) and (c := _cost(way)) is not None]
+    each = ((depth, way) for depth, one in found if not _is_passing(fragment, one.source) for way in (one, _apart(one)))
+    ways = [(c, -depth, way) for depth, way in each if (c := _cost(way)) is not None]
     best = min(ways, default=None, key=lambda w: w[:2])
     return None if best is None or best[1] == 0 else best[2]
+
+
+def _apart(way: Rearrangement) -> Rearrangement:
+    """The same with each atom that is several axes of the result split into them, so that no Reshape follows the Transpose."""
+    pieces: dict[int, tuple[Size, ...]] = {}
+    start = 0
+    for atom in way.order:
+        end, product = start, ONE
+        while product != way.atoms[atom] and end < len(way.sizes):
+            product, end = product * way.sizes[end], end + 1
+        if product != way.atoms[atom] or end == start:
+            return way  # an axis of the result is several atoms
+        pieces[atom], start = way.sizes[start:end], end
+    first = {atom: sum(len(pieces[before]) for before in range(atom)) for atom in way.order}
+    order = tuple(first[atom] + part for atom in way.order for part in range(len(pieces[atom])))
+    return replace(way, atoms=tuple(size for atom in sorted(pieces) for size in pieces[atom]), order=order)
 
 
 def _is_passing(fragment: Fragment, value: ir.Value) -> bool:

@@ -105,6 +105,35 @@ def test_a_rearrangement_that_is_undone_gives_its_source(draw: Callable[..., np.
     assert "query" in [value.name for value in fragment.read.values()]
 
 
+@pytest.mark.parametrize(
+    ("shape", "recipe", "operators"),
+    [
+        ("{0, 4, 8, -1}", "b h d s -> b h s d", ["Transpose"]),
+        ("{-1, 8, 0}", "(b h) d s -> b h s d", ["Reshape", "Transpose"]),
+        ("{0, 4, 8, -1}", "b h d s -> b s (h d)", ["Transpose"]),
+    ],
+    ids=["heads of the image", "heads in the batch", "channels last"],
+)
+def test_axes_that_move_together_are_joined_only_if_the_result_joins_them(shape: str, recipe: str, operators: list[str]) -> None:
+    """A batch and its heads stay in front while the others change places. No Reshape has to join and split them for that."""
+    rank = shape.count(",") + 1
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[B, 32, S] image) => (float[B, 32, S] y) <int64[{rank}] shape = {shape}> {{
+        x = Reshape(image, shape)
+        y = Neg(image)
+    }}"""
+    model = ir.from_onnx_text(text)
+    infer_shapes(model)
+    apart = next(v for node in model.graph for v in node.outputs if v.name == "x")
+    fragment = Fragment({"": 18}, lambda _: None)
+    bindings = {"x": apart, "h": 4}
+    Emitter(fragment, bindings, {}, lookup_in(bindings, lambda _: None), lambda name: name == "y").block(
+        parse_assignments(f'y = rearrange(x, "{recipe}", h=4)' if "(b h)" in recipe else f'y = rearrange(x, "{recipe}")')
+    )
+    assert [node.op_type for node in fragment.nodes if node.op_type != "Constant"] == operators
+
+
 def test_a_no_op_adds_no_nodes() -> None:
     _, operators = emitted('z = rearrange(x, "a b -> a b")\ny = -z', ["A", 4])
     assert operators == ["Neg"]
