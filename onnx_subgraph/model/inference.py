@@ -56,6 +56,8 @@ def install() -> None:
             if rule is None:
                 continue
             after = MICROSOFT.get(operator) if domain == "com.microsoft" else AFTER.get(qualified((domain, operator)))
+            if not domain and operator == "Loop":
+                rule = functools.partial(_with_condition, rule)
             extended = rule if after is None else functools.partial(_extended, after, rule)
             if not domain and operator == "Constant":
                 extended = functools.partial(constant, rule)
@@ -93,6 +95,21 @@ def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.
         rule(context, node)
     finally:
         after(context, node)
+
+
+def _with_condition(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Apply the library's rule to a Loop, which may have no condition. The rule requires one, and does not look at it."""
+    inputs = node.inputs
+    if len(inputs) > 1 and inputs[1] is not None:
+        rule(context, node)
+        return
+    node.resize_inputs(max(len(inputs), 2))
+    node.replace_input_with(1, ir.val("condition", ir.DataType.BOOL, []))
+    try:
+        rule(context, node)
+    finally:
+        node.replace_input_with(1, None)
+        node.resize_inputs(len(inputs))
 
 
 def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:

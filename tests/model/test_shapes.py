@@ -293,6 +293,20 @@ def test_unique_parts_along_an_axis_have_the_other_axes() -> None:
     assert len(shape(inferred("{ y = Unique(x) }", inputs="float[2, N, 3] x"), "y")) == 1
 
 
+@pytest.mark.parametrize(
+    ("call", "states", "results"),
+    [
+        ('y = Loop (n, "")', "", ""),
+        ("y = Loop (n)", "", ""),
+        ('z, y = Loop (n, "", x)', ", float[N, 4] s", "float[N, 4] s, "),
+    ],
+)
+def test_a_loop_without_a_condition_has_results(call: str, states: str, results: str) -> None:
+    body = f"b (int64 i, bool c{states}) => (bool k, {results}float[N, 4] v) {{ k = Identity (c) v = Exp (x) }}"
+    model = inferred(f"{{ {call} <body = {body}> }}", inputs="float[N, 4] x, int64 n")
+    assert shape(model, "y")[1:] == ["N", 4]
+
+
 def test_the_rank_after_a_squeeze_by_computed_axes_is_unknown() -> None:
     computed = inferred("{ b = Neg(a) y = Squeeze(x, b) }", inputs="float[N, 1] x, int64[1] a")
     assert next(node for node in computed.graph if node.op_type == "Squeeze").outputs[0].shape is None
