@@ -193,15 +193,16 @@ def _after_squeeze(context: ShapeInferenceContext, node: ir.Node) -> None:
         result.shape = None
 
 
-def _after_unique(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Along an axis, the other axes stay. The library takes all elements in one row."""
+def _after_choice(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Unique and Compress along an axis: the other axes stay. The library has one row, for Compress where the rank is unknown."""
     source, result = node.inputs[0], node.outputs[0]
     if "axis" not in node.attributes:
         return
     if source is None or source.shape is None or result.shape is None:
         result.shape = None
         return
-    axis, number = node.attributes.get_int("axis", 0) % len(source.shape), result.shape[0]
+    axis = node.attributes.get_int("axis", 0) % len(source.shape)
+    number = result.shape[axis if len(result.shape) == len(source.shape) else 0]
     result.shape = ir.Shape(number if at == axis else dim for at, dim in enumerate(source.shape))
 
 
@@ -295,6 +296,6 @@ AFTER: dict[str, Rule] = {
     "Slice": _after_slice,
     "Split": _after_split,
     "Squeeze": _after_squeeze,
-    "Unique": _after_unique,
+    **dict.fromkeys(("Compress", "Unique"), _after_choice),
     "ai.onnx.ml.ArrayFeatureExtractor": _after_array_feature_extractor,
 }

@@ -293,6 +293,15 @@ def test_unique_parts_along_an_axis_have_the_other_axes() -> None:
     assert len(shape(inferred("{ y = Unique(x) }", inputs="float[2, N, 3] x"), "y")) == 1
 
 
+def test_elements_chosen_along_an_axis_have_the_rank_of_the_operand() -> None:
+    given = "float[2, N, 3] x, bool[N] c"
+    y = shape(inferred("{ y = Compress<axis = -2>(x, c) }", inputs=given), "y")
+    assert y[::2] == [2, 3] and y[1] not in ("N", None)
+    assert len(shape(inferred("{ y = Compress(x, c) }", inputs=given), "y")) == 1
+    unknown = inferred("{ r = Reshape(x, s) y = Compress<axis = 1>(r, c) }", inputs="float[N] x, int64[rank] s, bool[M] c")
+    assert all(node.outputs[0].shape is None for node in unknown.graph)
+
+
 @pytest.mark.parametrize(
     ("call", "states", "results"),
     [
