@@ -1,4 +1,7 @@
-"""The steps of a partitioned model in order: its engines, and parts between them, as large as possible."""
+"""The steps of a partitioned model in order: its engines, and parts between them, as large as possible.
+
+A part whose results nobody reads is no step: a session of onnxruntime runs only for outputs.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +51,17 @@ class _Scheduler:
         mine = [node for node in graph if node in self.engines]
         control = [node for node in graph if self._is_control(node)]
         apart = {*mine, *control}
-        rest = grow(graph, lambda node: node not in apart and node.op_type != "Constant")
+        found = grow(graph, lambda node: node not in apart and node.op_type != "Constant")
+        rest, wholes = (
+            [part for part in parts if part.outputs] for parts in (found, [Region.of(graph, [one]) for one in control])
+        )
         if any(value.dtype is None for part in rest for value in part.inputs):
             infer_shapes(self.model)
         steps = []
         for node in mine:
             placed, engine = self.engines[node]
             steps.append(_step(placed.inputs, placed.outputs, engine.run))
-        for node in control:
-            whole = Region.of(graph, [node])
-            steps.append(_step(_flowing(whole), whole.outputs, self._controlled(node, whole)))
+        steps += [_step(_flowing(whole), whole.outputs, self._controlled(whole)) for whole in wholes]
         for part in rest:
             compiled = self.plain.compile(self._subgraph(part), ())
             steps.append(_step(_flowing(part), part.outputs, partial(self.plain.run, compiled)))
@@ -68,7 +72,8 @@ class _Scheduler:
         inner = (inner for body in bodies(node) for inner in body.all_nodes())
         return node.op_type in CONTROLLED and not node.domain and any(one in self.engines for one in inner)
 
-    def _controlled(self, node: ir.Node, whole: Region) -> Callable[[Sequence[Array]], Sequence[Array]]:
+    def _controlled(self, whole: Region) -> Callable[[Sequence[Array]], Sequence[Array]]:
+        (node,) = whole.nodes
         graphs = {name: node.attributes[name].as_graph() for name in CONTROLLED[node.op_type]}
         handed = [*node.inputs, *(value for body in graphs.values() for value in body.outputs)]
         constants = {str(v.name): tensor.numpy() for v in handed if v is not None and (tensor := constant(v)) is not None}

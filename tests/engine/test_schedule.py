@@ -99,3 +99,20 @@ def test_a_part_is_compiled_once_under_its_own_name(tmp_path: Path) -> None:
         y, seen = session.run(None, {"x": np.ones(2, np.float32), "most": np.array(0)})
         assert y.tolist() == [1, 1] and seen.shape == (0, 2)
     assert len(set(names)) == len(names) > 1
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        "u = Exp (a) v = Neg (u)",
+        "u = If (c) <then_branch = t () => (p) { m = Sin (b) p = Neg (m) }, else_branch = e () => (q) { q = Neg (b) }>",
+    ],
+    ids=["a part", "an If with an engine"],
+)
+def test_what_nobody_reads_is_no_step(unread: str, tmp_path: Path) -> None:
+    text = f"""{HEAD} g (float[n] x, bool c) => (float[n] y) {{ a = Sin (x) b = Neg (a) y = Abs (b) {unread} }}"""
+    source, target, result = parted(text, tmp_path, backend := Only("Sin"))
+    assert result.verdict.verdict == "equivalent" and not result.refused
+    given = {"x": np.array([1, 2], np.float32), "c": np.array(True)}
+    (found,) = EngineSession(target, backends={"scripted": backend}).run(None, given)
+    np.testing.assert_allclose(found, ort.InferenceSession(source).run(None, given)[0], rtol=1e-6)
