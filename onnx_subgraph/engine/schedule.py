@@ -55,7 +55,7 @@ class _Scheduler:
         rest, wholes = (
             [part for part in parts if part.outputs] for parts in (found, [Region.of(graph, [one]) for one in control])
         )
-        if any(value.dtype is None for part in rest for value in part.inputs):
+        if any(value.dtype is None for part in (*rest, *wholes) for value in part.inputs):
             infer_shapes(self.model)
         steps = []
         for node in mine:

@@ -309,3 +309,19 @@ def test_a_branch_may_give_a_constant(tmp_path: Path) -> None:
     for flag, expected in ((True, np.sin([1, 1])), (False, [3, 4])):
         (found,) = session.run(None, {"x": np.ones(2, np.float32), "flag": np.array(flag)})
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_loop_of_no_steps_may_read_what_another_part_computes(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, int64 n) => (float[2] last, float[steps, 2] every) {
+      most = Abs (n)
+      begin = Neg (x)
+      last, every = Loop (most, "", begin) <body = b (int64 i, bool c, float[2] s) => (bool d, float[2] t, float[2] u) {
+        d = Identity (c) t = Sin (s) u = Neg (s) }> }"""
+    source, target, result = parted(text, tmp_path, backend := Only("Sin"))
+    assert result.engines
+    session = EngineSession(target, backends={"scripted": backend})
+    for number in (0, 2):
+        given = {"x": np.ones(2, np.float32), "n": np.array(number)}
+        for mine, theirs in zip(session.run(None, given), ort.InferenceSession(source).run(None, given), strict=True):
+            assert mine.shape == theirs.shape
+            np.testing.assert_allclose(mine, theirs, rtol=1e-6)
