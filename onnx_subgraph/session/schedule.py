@@ -39,15 +39,17 @@ _DTYPES = {
     "tensor(bool)": np.bool_,
 }
 """onnxruntime's types that a numpy array can be bound to."""
+_NUMBERS = frozenset((*np.typecodes["AllInteger"], *np.typecodes["AllFloat"], "?"))
+"""The characters of numpy's own numbers. Those of other packages, such as bfloat16, have characters that do not name a dtype."""
 
 
 def signature_of(feeds: Mapping[str, Any]) -> Signature | None:
-    """The signature of feeds; None if one is not an array (an OrtValue, a list, a sequence) or not numeric."""
+    """The signature of feeds; None if one is not an array (an OrtValue, a list, a sequence), or not of numpy's own numbers."""
     try:
         parts = [(name, feed.dtype.char, feed.shape) for name, feed in feeds.items()]
     except AttributeError:
         return None
-    if any(char in "OSUV" for _, char, _ in parts) or not all(isinstance(feed, np.ndarray) for feed in feeds.values()):
+    if not _NUMBERS.issuperset(char for _, char, _ in parts) or not all(isinstance(feed, np.ndarray) for feed in feeds.values()):
         return None
     parts.sort()
     return tuple(parts)

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -222,6 +223,14 @@ def test_a_model_that_draws_random_numbers_has_no_schedule(tmp_path: Path, here:
     session = made(save_text(text, tmp_path / "noisy.onnx"))
     with pytest.warns(OnnxSubgraphWarning, match="RandomNormalLike draws random numbers"):
         assert not session.warm({"x": np.zeros((2, 4), np.float32)})
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2], ids=["bfloat16", "float8"])
+def test_numbers_that_numpy_lacks_have_no_signature(dtype: type, model: Path, here: list[Any]) -> None:
+    """onnxruntime takes no arrays of them."""
+    with pytest.raises(UsageError, match="only arrays of numbers"):
+        made(model).warm({"x": np.ones((2, 3, 8), dtype)})
+    assert here == []
 
 
 def test_a_feed_that_replaces_a_weight_has_no_schedule(tmp_path: Path, here: list[Any]) -> None:
