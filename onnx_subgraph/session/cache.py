@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import os
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph import temporary
-from onnx_subgraph.session.digest import Memory, file_digest, stamp
+from onnx_subgraph.session.digest import Memory, file_digest, sealed, stamp, unsealed
 
 MANIFEST = "entry.json"
 MODEL, PACKED = "model.onnx", "packed.onnx"
@@ -100,7 +99,7 @@ class Cache:
         folder = self._entries / key
         manifest = folder / MANIFEST
         try:
-            content = json.loads(manifest.read_text(encoding="utf-8"))
+            content = unsealed(manifest.read_text(encoding="utf-8"))
             files, note = dict(content["files"]), dict(content["note"])
             whole = all(_is_whole(folder / name, known) for name, known in files.items())
             whole = whole and time.time() < (-math.inf if lasting and "until" in note else float(note.get("until", math.inf)))
@@ -129,7 +128,7 @@ class Cache:
                 for path in sorted(temporary.iterdir())
                 if path.is_file()
             }
-            (temporary / MANIFEST).write_text(json.dumps({"files": files, "note": note}), encoding="utf-8")
+            (temporary / MANIFEST).write_text(sealed({"files": files, "note": note}), encoding="utf-8")
             folder = self._entries / key
             self._drop(folder)
             temporary.rename(folder)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.late import late_imports
@@ -83,7 +84,7 @@ class Memory:
         with contextlib.suppress(OSError):  # a failed write only costs time later
             note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = note.with_name(f".{note.name}.{os.getpid()}.{time.monotonic_ns()}")
-            temporary.write_text(json.dumps(content), encoding="utf-8")
+            temporary.write_text(sealed(content), encoding="utf-8")
             temporary.replace(note)
             notes = list(note.parent.iterdir())
             if len(notes) > MOST_REMEMBERED:
@@ -110,6 +111,20 @@ def file_digest(path: Path) -> str:
 def digest_of(parts: Iterable[str]) -> str:
     """SHA-256 of several texts, unique for the sequence."""
     return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
+
+
+def sealed(content: object) -> str:
+    """Data as JSON behind its own digest, so that damage is found."""
+    text = json.dumps(content)
+    return f"{digest_of([text])}\n{text}"
+
+
+def unsealed(written: str) -> Any:
+    """The data of `sealed`. Raises ValueError if it is damaged."""
+    digest, _, text = written.partition("\n")
+    if digest != digest_of([text]):
+        raise ValueError("the data is not what was written")
+    return json.loads(text)
 
 
 @cache
@@ -161,7 +176,7 @@ def _locations(source: Path | bytes) -> list[str]:
 
 def _read(note: Path) -> dict[str, object]:
     try:
-        content = json.loads(note.read_text(encoding="utf-8"))
+        content = unsealed(note.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     with contextlib.suppress(OSError):

@@ -37,7 +37,7 @@ def test_an_entry_is_made_once_and_then_found(tmp_path: Path) -> None:
     assert second.model is not None and second.model.read_bytes() == b"model" and second.note == {"fusions": 3}
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "manifest", "no manifest", "not json's shape"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "manifest", "no manifest", "not json's shape", "another note"])
 def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     made: list[bytes] = []
     cache = Cache(tmp_path, 1 << 20)
@@ -55,8 +55,11 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
             (folder / "entry.json").unlink()
         case "not json's shape":
             (folder / "entry.json").write_text("[]")
+        case "another note":
+            manifest = folder / "entry.json"
+            manifest.write_text(manifest.read_text().replace('"fusions": 3', '"fusions": 7'))
     entry = cache.get(KEYS[0], filling(b"model", made))
-    assert made == [b"model", b"model"]
+    assert made == [b"model", b"model"] and entry.note == {"fusions": 3}
     assert entry.model is not None and entry.model.read_bytes() == b"model"
 
 
@@ -222,6 +225,14 @@ def test_the_digest_of_a_recently_written_file_is_not_cached(tmp_path: Path) -> 
     (path.parent / "m.data").write_bytes(bytes(8))
     os.utime(path.parent / "m.data", ns=(state.st_atime_ns, state.st_mtime_ns))
     assert memory.model(path) != first
+
+
+def test_a_damaged_note_is_forgotten(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    memory.remember("locations", "a", {"locations": ["model.data"]})
+    (note,) = tmp_path.iterdir()
+    note.write_text(note.read_text().replace("model.data", "nodel.data"))
+    assert memory.recall("locations", "a") == {}
 
 
 def test_data_outside_the_folder_is_not_read(tmp_path: Path) -> None:
