@@ -84,8 +84,11 @@ class Memory:
         with contextlib.suppress(OSError):  # a failed write only costs time later
             note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = note.with_name(f".{note.name}.{os.getpid()}.{time.monotonic_ns()}")
-            temporary.write_text(sealed(content), encoding="utf-8")
-            temporary.replace(note)
+            try:
+                temporary.write_text(sealed(content), encoding="utf-8")
+                temporary.replace(note)
+            finally:
+                temporary.unlink(missing_ok=True)
             notes = list(note.parent.iterdir())
             if len(notes) > MOST_REMEMBERED:
                 notes.sort(key=lambda other: other.stat().st_mtime)

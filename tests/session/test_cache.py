@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -225,6 +226,16 @@ def test_the_digest_of_a_recently_written_file_is_not_cached(tmp_path: Path) -> 
     (path.parent / "m.data").write_bytes(bytes(8))
     os.utime(path.parent / "m.data", ns=(state.st_atime_ns, state.st_mtime_ns))
     assert memory.model(path) != first
+
+
+def test_a_note_that_can_not_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    Memory(tmp_path).remember("file", "a", {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_damaged_note_is_forgotten(tmp_path: Path) -> None:
