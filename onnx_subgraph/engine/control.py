@@ -121,5 +121,5 @@ class Loop(Control):
 
 
 def _single(array: Array, rank: int | None) -> Array:
-    """An array of one element with the shape [1], or as a scalar for a rank of 0 or None."""
-    return array.reshape((1,) if rank else ())
+    """A copy of an array of one element, with the shape [1], or as a scalar for a rank of 0 or None."""
+    return array.reshape((1,) if rank else ()).copy()  # the body may hand it on, and it may be the caller's

@@ -325,3 +325,15 @@ def test_a_loop_of_no_steps_may_read_what_another_part_computes(tmp_path: Path) 
         for mine, theirs in zip(session.run(None, given), ort.InferenceSession(source).run(None, given), strict=True):
             assert mine.shape == theirs.shape
             np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def test_a_condition_that_a_loop_hands_on_is_not_the_callers(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, bool more) => (bool last, float[2] y) {
+      one = Constant <value_int = 1> ()
+      last, y = Loop (one, more, more, x) <body = b (int64 i, bool k, bool l, float[2] s) => (bool d, bool k, float[2] t) {
+        d = Identity (k) t = Sin (s) }> }"""
+    _, target, result = parted(text, tmp_path, backend := Only("Sin"))
+    assert result.engines
+    given = {"x": np.ones(2, np.float32), "more": np.array(True)}
+    last, _ = EngineSession(target, backends={"scripted": backend}).run(None, given)
+    assert last and not np.shares_memory(last, given["more"])
