@@ -129,8 +129,12 @@ class EngineSession:
     def _ran(self, steps: Sequence[Step], wanted: list[str], feeds: Mapping[str, Any]) -> list[Array]:
         values = self._given | (given := self._inputs.taken(feeds))
         run_steps(steps, values, wanted)
-        loose = {*self._given, *given}  # an output that is also an input or a constant is copied
-        return [deepcopy(values[name]) if name in loose else values[name] for name in wanted]
+        loose = {*self._given, *given}  # an output that is also an input or a constant, or asked for twice, is copied
+        found: list[Array] = []
+        for name in wanted:
+            found.append(deepcopy(values[name]) if name in loose else values[name])
+            loose.add(name)
+        return found
 
 
 def engines_of(

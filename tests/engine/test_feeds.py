@@ -93,6 +93,13 @@ def test_an_output_that_is_a_weight_is_the_callers_own(tmp_path: Path) -> None:
     assert_equal(session.run(None, {"x": np.ones(2, np.float32)}), before)
 
 
+def test_an_output_that_is_asked_for_twice_is_two_arrays(tmp_path: Path) -> None:
+    _, session = sessions(tmp_path, "float[n]", "float[n]", "z = Neg (t)")
+    first, second, third = session.run(["z", "z", "z"], {"x": X, "t": FLOATS})
+    first[:], second[:] = 5, 6
+    assert [list(array) for array in (first, second, third)] == [[5, 5], [6, 6], [-1, -1]]
+
+
 def test_an_unknown_output_is_named_with_those_that_there_are(tmp_path: Path) -> None:
     _, session = sessions(tmp_path, "float[m]", "float[m]", "z = Identity (t)")
     with pytest.raises(UsageError, match="the model has no output nothing") as raised:
