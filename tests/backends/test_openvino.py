@@ -8,13 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.partitioning.options import PartitionOptions
+from onnx_subgraph.partitioning.partition import partition
+from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.engine.backends import feed, region
 from tests.partitioning.models import parsed
 
@@ -179,3 +184,20 @@ def test_openvino_sends_no_telemetry() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "openvino.tools.ovc.telemetry_stub False\n"
+
+
+def test_empty_inputs_are_left_to_onnxruntime(tmp_path: Path) -> None:
+    """OpenVINO divides by the number of rows here, and would end the process."""
+    text = """<ir_version: 10, opset_import: ["" : 18]> g (float[n, 4] x) => (float[m, 4] y) {
+      axis = Constant <value = int64[1] {1}> ()
+      half = Constant <value = float {0.5}> ()
+      most = ReduceMax <keepdims = 0> (x, axis)
+      chosen = Greater (most, half)
+      y = Compress <axis = 0> (x, chosen) }"""
+    source, target = tmp_path / "model.onnx", tmp_path / "parted.onnx"
+    onnx.save(onnx.parser.parse_model(text), source)
+    limits = RegionLimits(min_nodes=1, max_crossing=9)
+    assert partition(source, target, PartitionOptions("openvino", limits)).engines
+    session = EngineSession(target, settings=EngineSettings(isolated=True))
+    found = [session.run(None, {"x": np.ones((rows, 4), np.float32)})[0].shape for rows in (2, 0, 3)]
+    assert found == [(2, 4), (0, 4), (3, 4)] and session.fallbacks == 1 and not session.failure

@@ -111,17 +111,22 @@ class OpenVino(Backend):
         return plain if computes_as_onnxruntime(node) else f"{plain} with integers that may need more than 32 bits"
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Compiled:
-        """The region for these shapes."""
+        """The region for these shapes; for any size in place of 0, by which OpenVINO may divide. `run` declines empty arrays."""
         model = self._read(subgraph)
-        sizes = (tuple(-1 if size is None else size for size in shape) for _, shape in signature)  # -1 is OpenVINO's any size
+        sizes = (tuple(size or -1 for size in shape) for _, shape in signature)  # -1 is OpenVINO's any size
         model.reshape({name: list(shape) for name, shape in zip(subgraph.inputs, sizes, strict=True)})
         return self._ready(self._core.compile_model(model, self._device, self._config), subgraph)
 
     def run(self, compiled: Compiled, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs of a request of its own, which is kept for the next run. Raises Declined for numbers out of `limits`."""
+        """The outputs of a request of its own, which is kept for the next run.
+
+        Raises Declined for empty arrays, and for numbers out of `limits`.
+        """
+        if not all(array.size for array in inputs):
+            raise Declined("has an empty input")
         for place, (low, high) in compiled.limits:
             array = inputs[place]
-            if array.size and (array.min() < low or array.max() > high):
+            if array.min() < low or array.max() > high:
                 raise Declined(f"has numbers outside of {low} to {high}")
         try:
             request = compiled.idle.pop()
