@@ -184,12 +184,9 @@ def forget(context: ShapeInferenceContext, result: ir.Value) -> None:
 def _after_squeeze(context: ShapeInferenceContext, node: ir.Node) -> None:
     """Without axes, every axis of size 1 goes. A dimension that may be 1, or computed axes, leave the rank unknown."""
     source, result = node.inputs[0], node.outputs[0]
-    if _is_computed(node, 1):
-        result.shape = None
-        return
-    if (len(node.inputs) > 1 and node.inputs[1] is not None) or "axes" in node.attributes or source is None:
-        return
-    if source.shape is None or not all(isinstance(dim, int) for dim in source.shape):
+    has_axes = (len(node.inputs) > 1 and node.inputs[1] is not None) or "axes" in node.attributes
+    is_known = source is None or (source.shape is not None and all(isinstance(dim, int) for dim in source.shape))
+    if _is_computed(node, 1) or not (has_axes or is_known):
         result.shape = None
 
 
