@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Mapping
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 from onnx_subgraph.language.comparison import UnknownFact
@@ -42,21 +44,31 @@ _OPPOSITES = {
     "is_dequantized": "let {} come from no DequantizeLinear",
 }
 """What would make it false."""
+_SENTENCES = (ast.BoolOp, ast.Compare, ast.Attribute)
+"""What a line of `let` is that a sentence could say as well."""
 
 
-def deciding_part(sentence: Expression | ast.expr, names: Names) -> ast.expr:
+Let = Mapping[str, Expression]
+"""The lines of a `let`: name → what it stands for."""
+
+
+def deciding_part(sentence: Expression | ast.expr, names: Names, let: Let = MappingProxyType({})) -> ast.expr:
     """The part that makes a sentence false: of an `and` the first false part, else the sentence.
 
     Of an `or`, parts that only ask whether something is there are left out: another form of the pattern would make them true.
+    A name of `let` is what it stands for.
     """
     tree = sentence.tree if isinstance(sentence, Expression) else sentence
+    if isinstance(tree, ast.Name) and tree.id in let and isinstance(let[tree.id].tree, _SENTENCES):
+        return deciding_part(let[tree.id], names, let)
     if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
         for part in tree.values:
             if _is_false(part, names):
-                return deciding_part(part, names)
+                return deciding_part(part, names, let)
     if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or):
-        telling = [deciding_part(part, names) for part in tree.values if not asks_presence(part)]
-        return tree if not telling else telling[0] if len(telling) == 1 else ast.BoolOp(ast.Or(), telling)
+        parts = [deciding_part(part, names, let) for part in tree.values]
+        telling = [part for part in parts if not asks_presence(part)] or parts
+        return tree if telling == tree.values else telling[0] if len(telling) == 1 else ast.BoolOp(ast.Or(), telling)
     if isinstance(tree, ast.Compare) and len(tree.ops) > 1:
         left = tree.left
         for op, right in zip(tree.ops, tree.comparators, strict=True):

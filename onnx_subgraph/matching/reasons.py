@@ -127,9 +127,9 @@ def constant_of_rank(rank: int, found: str = "") -> Said:
     return expected, found or f"a constant of rank {rank}", "store the constant as a scalar, of rank 0"
 
 
-def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, object]) -> tuple[str, str]:
+def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, object], let: falsity.Let) -> tuple[str, str]:
     """Why a sentence is false, with the values of its names in the graph; and what would make it true."""
-    part = falsity.deciding_part(sentence, names)
+    part = falsity.deciding_part(sentence, names, let)
     head = "it is false" if part is sentence.tree else f"`{falsity.spelled(part)}` is false"
     stand_for = (f"{n} is `{v.name}`" for n in free_names(part) if isinstance(v := bindings.get(n), ir.Value))
     return f"{head}: {falsity.facts(part, names)}", "; ".join((wish, *stand_for)) if (wish := falsity.wish(part)) else ""

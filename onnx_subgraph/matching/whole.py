@@ -120,9 +120,13 @@ class _Bindings:
         except UnknownFact as fact:
             true, unknown = False, fact.with_traceback(None)  # the frames would keep the graph alive
         if not true and not asks_presence(sentence):
-            why = lambda: unknown_sentence(sentence, unknown) if unknown else false_sentence(sentence, self, self.values)  # noqa: E731
-            self._fail(f"`{sentence}`", sentence, why)
+            self._fail(f"`{sentence}`", sentence, lambda: self._said(sentence, unknown))
         return true
+
+    def _said(self, sentence: Expression, unknown: UnknownFact | None) -> tuple[str, str]:
+        if unknown:
+            return unknown_sentence(sentence, unknown)
+        return false_sentence(sentence, self, self.values, dict(self._matcher.normal.pattern.let))
 
     def define(self, name: str, expression: Expression) -> bool:
         """Bind a name of `let` to its value. Returns whether it has one."""

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.falsity import deciding_part, facts, spelled, wish
 
 NAMES = {
@@ -60,3 +61,22 @@ def test_a_false_sentence(sentence: str, part: str, said: str, wanted: str) -> N
     assert spelled(deciding) == part
     assert facts(deciding, NAMES.get) == said
     assert wish(deciding) == wanted
+
+
+@pytest.mark.parametrize(
+    ("sentence", "part"),
+    [
+        ("is_wide", "n > 5"),
+        ("x.rank == 3 or is_wide", "x.rank == 3 or n > 5"),
+        ("is_there or n == 2", "n == 2"),
+        ("size", "size"),
+    ],
+)
+def test_a_line_of_let_is_explained_by_what_it_stands_for(sentence: str, part: str) -> None:
+    """A part that asks only whether something is there is no reason, whatever stands for it."""
+    let = {
+        name: Expression(text, ast.parse(text, mode="eval").body)
+        for name, text in {"is_wide": "is_there or n > 5", "is_there": "absent is not None and n == 3", "size": "n - 3"}.items()
+    }
+    values = {**NAMES, "is_wide": False, "is_there": False, "size": 0}
+    assert spelled(deciding_part(ast.parse(sentence, mode="eval").body, values.get, let)) == part
