@@ -168,6 +168,22 @@ def test_what_a_change_that_is_no_rewrite_added_is_captured_after_it(
     assert all((check.values, check.proved) == ("flowing", True) for check in checks)
 
 
+SWOLLEN = """
+id: swollen-product
+summary: A product whose factor grows by a hundredth
+match: y = 0.5 * (a @ b)
+replace:
+  onnxruntime: y = com.microsoft.FusedMatMul(a, b, alpha=0.505)
+example: {a: "float32[2, 3, 4]", b: "float32[2, 4, 5]"}
+"""
+
+
+def test_a_wrong_fusion_of_what_another_change_added_is_found_where_it_is(tmp_path: Path) -> None:
+    result = held(write(tmp_path / "m.onnx", STEPS), ("swollen-product",), patterns(tmp_path, SWOLLEN))
+    (undone,) = result.undone
+    assert (undone.rewrite.pattern, undone.found, result.verdict.verdict) == ("swollen-product", "site", "equivalent")
+
+
 def test_a_replacement_that_does_not_run_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = holding.open_session
 
