@@ -122,4 +122,4 @@ class Loop(Control):
 
 def _single(array: Array, rank: int | None) -> Array:
     """A copy of an array of one element, with the shape [1], or as a scalar for a rank of 0 or None."""
-    return array.reshape((1,) if rank else ()).copy()  # the body may hand it on, and it may be the caller's
+    return array.reshape((1,) if rank else ()).copy()  # the body may return it, and it may be the caller's

@@ -104,7 +104,7 @@ def facts(part: ast.expr, names: Names) -> str:
 
 
 def wish(part: ast.expr) -> str:
-    """What would make a false part true: "let x.rank be 3"; "" where the part does not say it: a name for something else."""
+    """What would make a false part true: "let x.rank be 3"; "" for a name or a call, which name nothing in the model."""
     match part:
         case ast.BoolOp(op=ast.Or(), values=values):
             return ", or ".join(filter(None, map(wish, values)))

@@ -30,7 +30,7 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
 _WITHOUT_ORDER = frozenset(("Clip", "Max", "Min"))
 """Operators whose result for NaN differs between implementations."""
 _OTHERWISE = frozenset(("MaxPool", "ReduceMean", "Resize", "Unique", "Upsample"))
-"""Operators whose integers are others in onnxruntime: interpolated ones, indices, and those of no elements."""
+"""Operators for which onnxruntime and the evaluator compute different integers: interpolated ones, indices, means of nothing."""
 _BOUNDS_AS_INPUTS = 11
 """The first opset in which the bounds of Clip are inputs."""
 _AXES_AS_INPUT = 13

@@ -163,7 +163,7 @@ def _is_computed(node: ir.Node, index: int) -> bool:
 
 
 def _after_split(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Parts have the sizes that the second operand holds. Where these are not known, the library takes equal ones."""
+    """Parts have the sizes in the second operand. The library infers equal parts where these sizes are not known."""
     source = node.inputs[0]
     if not _is_computed(node, 1) or source is None or source.shape is None or node.inputs[1] is None:
         return
@@ -191,7 +191,7 @@ def _after_squeeze(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _after_choice(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Unique and Compress along an axis: the other axes stay. The library has one row, for Compress where the rank is unknown."""
+    """Unique and Compress along an axis keep the other axes. The library infers one row, for Compress if the rank is unknown."""
     source, result = node.inputs[0], node.outputs[0]
     if "axis" not in node.attributes:
         return

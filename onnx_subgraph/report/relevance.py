@@ -152,9 +152,9 @@ def _answers(miss: NearMiss, pattern: Pattern | None) -> bool:
 
 
 def _is_mendable(miss: NearMiss) -> bool:
-    """Whether the same network can be written so that the match gets further: what is unknown, or overridable, can be told.
+    """Whether another export of the same network may match: with a known shape, a constant weight, or no second reader.
 
-    Otherwise the network computes something else: small patterns fail so at every second node.
+    Otherwise the network computes something else. Small patterns fail in that way at every second node.
     """
     return miss.unknown or miss.kind is Kind.READ_ELSEWHERE or (miss.kind is Kind.CONSTANT and not miss.there)
 

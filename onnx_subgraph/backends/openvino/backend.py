@@ -111,7 +111,7 @@ class OpenVino(Backend):
         return plain if computes_as_onnxruntime(node) else f"{plain} with integers that may need more than 32 bits"
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Compiled:
-        """The region for these shapes; for any size in place of 0, by which OpenVINO may divide. `run` declines empty arrays."""
+        """The region for these shapes. A size of 0 is left open: OpenVINO may divide by it. `run` declines empty arrays."""
         model = self._read(subgraph)
         sizes = (tuple(size or -1 for size in shape) for _, shape in signature)  # -1 is OpenVINO's any size
         model.reshape({name: list(shape) for name, shape in zip(subgraph.inputs, sizes, strict=True)})
