@@ -165,7 +165,8 @@ def _check_broadcast(node: ir.Node) -> None:
         heads += [query[1], count] if len(query) == 4 and query[1] != count else []
     for dims, axis in (([shape[0] for shape in shapes], "batch"), (heads, "heads")):
         known = [dim for dim in dims if isinstance(dim, int) or (dim.value is not None and not _ANONYMOUS.search(dim.value))]
-        if 1 in known and any(dim != 1 for dim in known):
+        fixed = {dim for dim in known if isinstance(dim, int)}
+        if (fixed and any(dim not in fixed for dim in known)) or (1 in fixed and len(fixed) > 1):  # a named size may be 1
             sizes = " and ".join(dict.fromkeys(str(dim) for dim in known))
             raise Refused(f"{operator_of(node)} does not broadcast the {axis}, and its operands have {sizes}")
 

@@ -375,6 +375,28 @@ def test_keys_that_broadcast_never_give_an_operator_that_does_not_run(
     assert verify(model, fused).verdict == "equivalent"
 
 
+BATCH_OF_TWO = """<ir_version: 9, opset_import: ["" : 20]>
+shared (float[{queries}, s, 32] query, float[2, t, 32] key, float[2, t, 32] value) => (float[n, s, 32] y)
+<float scale = {{0.35}}, int64[4] apart = {{0, 0, 4, 8}}, int64[3] joined = {{0, 0, 32}}> {{
+  q4 = Reshape(query, apart) q = Transpose <perm = [0, 2, 1, 3]> (q4)
+  k4 = Reshape(key, apart) k = Transpose <perm = [0, 2, 3, 1]> (k4)
+  v4 = Reshape(value, apart) v = Transpose <perm = [0, 2, 1, 3]> (v4)
+  w = MatMul(q, k) c = Mul(w, scale) p = Softmax <axis = -1> (c) o = MatMul(p, v)
+  t4 = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(t4, joined) }}"""
+
+
+@pytest.mark.parametrize(("queries", "count"), [("b", 0), ("?", 1), ("2", 1)])
+def test_a_named_batch_of_queries_may_be_one_beside_two_of_keys(
+    queries: str, count: int, library: Library, tmp_path: Path
+) -> None:
+    """Then the products broadcast. A size without a name is one that the exporter did not know."""
+    onnx.save(onnx.parser.parse_model(BATCH_OF_TWO.format(queries=queries)), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", None, library, Options(verify=False, dry_run=True))
+    assert result.operators_after.get("Attention", 0) == count
+    if not count:
+        assert any("does not broadcast the batch, and its operands have b and 2" in skip.reason for skip in result.skipped)
+
+
 @pytest.mark.parametrize("text", [SHARED.format(keys=BROADCAST["one head"][0], values=BROADCAST["one head"][1]), ONE_HEAD])
 def test_one_head_of_keys_for_all_is_the_standards_attention(text: str, library: Library, tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
