@@ -35,6 +35,16 @@ def within(graph: ir.Graph) -> list[ir.Graph]:
     return found
 
 
+def within_proved(graph: ir.Graph) -> list[ir.Graph]:
+    """A graph and the bodies of Ifs and Loops in it, each before those inside it.
+
+    Their shapes follow from what they get (`proved_only`). Another body, as of a Scan, declares the sizes of its inputs, and one
+    name may stand for several sizes there.
+    """
+    found = (body for node in graph if node.op_type in ("If", "Loop") and not node.domain for body in bodies(node))
+    return [graph, *(inner for body in found for inner in within_proved(body))]
+
+
 def graph_of(owner: ir.Graph | ir.Function) -> ir.Graph:
     """The graph of a function; a graph is returned as it is."""
     return owner.graph if isinstance(owner, ir.Function) else owner

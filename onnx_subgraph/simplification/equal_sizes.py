@@ -19,8 +19,7 @@ def read_once(graph: ir.Graph) -> int:
     """Let readers of equal sizes read the first value that holds them. Returns how many values lost their readers.
 
     If the first one is of int64 and a later one of int32, the later one becomes a Cast of the first. The elements that inference
-    knows of integers must follow from the inputs (`proved_only`). Not for bodies of a Loop, where a dimension may have another
-    size in each iteration.
+    knows of integers must follow from the inputs (`proved_only`, `within_proved`).
     """
     first: dict[tuple[ir.DataType, Hashable], ir.Value] = {}
     unread = 0

@@ -28,10 +28,10 @@ _COMPARED = {"Less": (0, True), "GreaterOrEqual": (0, False), "Greater": (1, Tru
 """Operator → the operand that is compared with 0, and whether the result is true where this is negative."""
 
 
-def negative_indices(constants: Constants, node: ir.Node, *, is_main: bool) -> ir.Value | None:
+def negative_indices(constants: Constants, node: ir.Node, *, is_proved: bool) -> ir.Value | None:
     """The indices, negative ones too, that a Where makes positive; None for other nodes, or where a reader needs them so.
 
-    is_main: whether the node is in the main graph. In a Loop, one name can stand for several sizes.
+    is_proved: whether one name always stands for one size there (`within_proved`).
     """
     if node.op_type != "Where" or node.domain or constants.opset(node) < _FROM_THE_END:
         return None
@@ -40,7 +40,7 @@ def negative_indices(constants: Constants, node: ir.Node, *, is_main: bool) -> i
         if index is None or index.dtype not in _INTEGERS or _is_negative(constants, condition, index) is not where_negative:
             continue
         size = _added(constants, index, shifted)
-        if size is None or not (is_main or isinstance(size, int)) or not same_shape(index, node.outputs[0]):
+        if size is None or not (is_proved or isinstance(size, int)) or not same_shape(index, node.outputs[0]):
             continue
         if _only_index(node.outputs[0], size):
             return index

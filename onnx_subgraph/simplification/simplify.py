@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.folding import is_exact, is_reproducible
 from onnx_subgraph.model.naming import name_apart
-from onnx_subgraph.model.nested import graph_around, within
+from onnx_subgraph.model.nested import graph_around, within, within_proved
 from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes, proved_only, same_shape
 from onnx_subgraph.model.surgery import as_initializers, constant, remove, replace, store, sweep
 from onnx_subgraph.model.uniform import element
@@ -85,7 +85,7 @@ def simplify(model: ir.Model) -> Simplified:
     old = frozenset(node for graph in model.graphs() for node in graph)
     with proved_only(model):
         counts += _passes(model)
-        counts["passed"] += read_once(model.graph)
+        counts["passed"] += sum(map(read_once, within_proved(model.graph)))
         if done := +Counter(narrowed=narrow(model, Constants(model)), simpler=mix_before_enlarging(model, Constants(model))):
             infer_shapes(model)
             counts += done + _passes(model)
@@ -119,6 +119,7 @@ class Pass:
         self._counts: Counter[str] = Counter()
         self._produced: set[ir.Node] = set()
         shapes = (value.shape for value in model.graph.inputs)
+        self._proved = set(within_proved(model.graph))
         self._names = {dim.value for shape in shapes for dim in shape or () if isinstance(dim, ir.SymbolicDim) and dim.value}
 
     def run(self) -> Counter[str]:
@@ -171,7 +172,7 @@ class Pass:
             return node.inputs[0] if is_within(self._constants, node.inputs[0], node) else None
         condition = element(self._constants, node.inputs[0])
         if condition is None:
-            return negative_indices(self._constants, node, is_main=node.graph is self._model.graph)
+            return negative_indices(self._constants, node, is_proved=node.graph in self._proved)
         source = node.inputs[1 if condition else 2]
         return source if source is not None and source.dtype == value.dtype and same_shape(source, value) else None
 
@@ -213,7 +214,7 @@ class Pass:
             or as_sizes(constants, node)
             or as_reduced(constants, node)
         )
-        if not nodes and node.graph is self._model.graph:  # in a Loop, one name can stand for several sizes
+        if not nodes and node.graph in self._proved:
             nodes = as_unsqueeze(constants, node) or as_concat(constants, node)
         if nodes:
             self._replace(node, nodes)

@@ -92,6 +92,36 @@ def test_a_size_in_the_body_of_a_loop_may_change() -> None:
     assert run(written, {"x": np.ones((3, 6), np.float32)})[0].tolist() == [[3, 3], [6, 3]]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        (
+            "y = If (go) <then_branch = t () => (int64[K] p) {{ {0} p = Concat <axis = 0> (a, b) }},"
+            " else_branch = e () => (int64[K] q) {{ q = Identity(first) }}>"
+        ),
+        (
+            "y = Loop (most, go) <body = b (int64 i, bool on) => (bool still, int64[K] p) {{ still = Identity(on) {0}"
+            " p = Concat <axis = 0> (a, b) }}>"
+        ),
+    ],
+    ids=["If", "Loop"],
+)
+def test_a_size_of_the_input_is_read_once_in_a_body(body: str) -> None:
+    """Masks of each layer are one mask there too, and a Loop of steps has what one step has."""
+    sizes = "s = Shape(x) n = Gather(s, nought) e = Exp(x) t = Shape(e) m = Gather(t, nought) "
+    ranges = "u = Unsqueeze(n, first) v = Unsqueeze(m, first) a = Mul(u, u) b = Mul(v, v)"
+    numbers = "int64 nought = {0}, int64[1] first = {0}, int64 most = {2}"
+    model = parsed(
+        body.format(sizes + ranges), "float[S, 6] x, bool go", "int64[A] y" if "If" in body else "int64[B, A] y", numbers
+    )
+    _, written = simplified(model)
+    inner = [node.op_type for part in written.graph.node for attribute in part.attribute for node in attribute.g.node]
+    assert inner.count("Mul") == inner.count("Shape") == 1, inner
+    np.testing.assert_array_equal(
+        *(run(one, {"x": np.ones((3, 6), np.float32), "go": np.array(True)})[0] for one in (model, written))
+    )
+
+
 def test_masks_that_each_layer_computes_again_are_computed_once(tmp_path: Path) -> None:
     """As in T5 and GPT-2 from the TorchScript exporter, which takes the length of each layer from its own queries."""
     layers = "".join(

@@ -91,14 +91,24 @@ def branches(first: str, second: str, before: str, inputs: str) -> onnx.ModelPro
     return parsed(body, f"bool c, int32[N] i, {inputs}", "float[A, B] y", WEIGHTS)
 
 
-@pytest.mark.parametrize(("size", "rows", "left"), [("five", 5, 0), ("d", "S", 1)])
-def test_in_a_body_a_size_must_be_a_number(size: str, rows: object, left: int) -> None:
-    """In a Loop, one name can stand for several sizes."""
+@pytest.mark.parametrize(("size", "rows"), [("five", 5), ("d", "S")])
+def test_in_a_branch_negative_indices_are_read_as_they_are(size: str, rows: object) -> None:
     inside = f"l = Less(i, zero) a = Add(i, {size}) j = Where(l, a, i) y1 = Gather(u, j)"
     before = "s = Shape(u) z = Cast<to = 7>(zero) n = Gather(s, z) d = Cast<to = 6>(n)"
     _, written = simplified(branches(inside, "y2 = Gather(u, i)", before, f"float[{rows}, 7] u"))
     found = [node.op_type for part in written.graph.node for body in part.attribute for node in body.g.node]
-    assert found.count("Where") == left and found.count("Gather") == 2
+    assert found.count("Where") == 0 and found.count("Gather") == 2
+
+
+@pytest.mark.parametrize(("size", "rows", "left"), [("five", 5, 0), ("d", "S", 1)])
+def test_in_a_scan_a_size_must_be_a_number(size: str, rows: object, left: int) -> None:
+    """Its body declares the sizes of what it gets, and one name can stand for several sizes."""
+    before = "s = Shape(u) z = Cast<to = 7>(zero) n = Gather(s, z) d = Cast<to = 6>(n)"
+    inside = f"l = Less(k, zero) a = Add(k, {size}) j = Where(l, a, k) r = Gather(u, j)"
+    scan = f"y = Scan <num_scan_inputs = 1, body = b (int32[N] k) => (float[N, 7] r) {{ {inside} }}> (i)"
+    _, written = simplified(parsed(f"{before} {scan}", f"int32[M, N] i, float[{rows}, 7] u", "float[M, N, 7] y", WEIGHTS))
+    (body,) = (part.attribute for part in written.graph.node if part.op_type == "Scan")
+    assert sum(node.op_type == "Where" for attribute in body for node in attribute.g.node) == left
 
 
 def test_indices_that_a_body_reads_stay() -> None:
