@@ -1,8 +1,8 @@
 """Let elementwise operators, reductions and others between a change of the layout and its inverse work in that of both sides.
 
 Converters from TensorFlow write a Transpose on both sides of an operator: images have their channels last there, and first in
-ONNX. Others add axes of size 1 and remove them again. Patterns have neither in a formula. Values stay what they are, at another
-place; a kernel may round the last elements of a row, and sums, differently.
+ONNX. torch's transformers may have the length first. Others add axes of size 1 and remove them again. Patterns have neither in a
+formula. Values stay what they are, at another place; a kernel may round the last elements of a row, and sums, differently.
 """
 
 from __future__ import annotations
@@ -124,9 +124,8 @@ class _Region:
 
     def _is_inside(self, node: ir.Node) -> bool:
         is_pad = node.op_type == "Pad" and not node.domain and len(node.inputs) in (2, 3)  # with pads for all axes, as an input
-        can_move = (
-            is_pad or is_elementwise(node.op_type, node.domain) or self._is_along_last(node) or self._reduced(node) is not None
-        )
+        works_in_both = is_pad or is_elementwise(node.op_type, node.domain) or self._is_along_last(node) or self._is_of_rows(node)
+        can_move = works_in_both or self._reduced(node) is not None
         return node.graph is self.node.graph and can_move and len(node.outputs) == 1
 
     def _reduced(self, node: ir.Node) -> list[int] | None:
@@ -153,6 +152,15 @@ class _Region:
         along, last = (-1 if axis is None else axis.as_int()) % self.layout.rank, self.layout.rank - 1
         return self.layout.order[-1:] == (along,) and (along == last if is_norm else self.constants.opset(node) >= 13)
 
+    def _is_of_rows(self, node: ir.Node) -> bool:
+        """Whether a node multiplies each row by the same known matrix, and both layouts have the same rows in another order."""
+        if node.op_type != "MatMul" or node.domain or len(node.inputs) != 2:
+            return False
+        matrix, (order, rank) = node.inputs[1], (self.layout.order, self.layout.rank)
+        if matrix is None or matrix.shape is None or len(matrix.shape) != 2 or not self.constants.is_constant(matrix):
+            return False
+        return None not in order and len(order) == rank > 2 and order[-1] == rank - 1
+
     def _leaves(self, node: ir.Node, shape: ir.Shape) -> bool:
         """Whether a node changes the layout in the same way."""
         if node is self.node:
@@ -178,7 +186,7 @@ class _Region:
             if index and (axes := self._reduced(node)) is not None:
                 self.moved[node, index] = np.array(axes, np.int64)
                 continue
-            if self._is_same_everywhere(operand.shape) or (index and _is_normalization(node)):
+            if self._is_same_everywhere(operand.shape) or (index and (_is_normalization(node) or self._is_of_rows(node))):
                 continue
             producer = operand.producer()
             if index == 1 and node.op_type == "Pad":

@@ -198,6 +198,12 @@ MOVED = {
         "float[4] k = {1, 2, 3, 4}, float[3, 1] g = {5, 6, 7}",
         {"LayerNormalization": 1, "Mul": 1},
     ),
+    "a network of each row, whose length comes first, as in torch.nn.Transformer and SpeechBrain": (
+        """t = Transpose<perm = [1, 2, 0, 3]>(x) m = MatMul(t, w) a = Add(m, b) r = Relu(a) n = MatMul(r, v)
+        y = Transpose<perm = [2, 0, 1, 3]>(n)""",
+        "float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2] b = {9, 10}, float[2, 4] v = {8, 7, 6, 5, 4, 3, 2, 1}",
+        {"MatMul": 2, "Add": 1, "Relu": 1},
+    ),
     "a norm with a computed scale": (
         """k = ReduceMax<axes = [0, 1, 2], keepdims = 0>(x) t = Transpose<perm = [0, 2, 1, 3]>(x) n = LayerNormalization(t, k)
         y = Transpose<perm = [0, 2, 1, 3]>(n)""",
@@ -228,6 +234,12 @@ KEPT = {
     "a Softmax along the last axis": f"t = {TO_LAST}(x) s = Softmax<axis = 3>(t) y = {TO_FIRST}(s)",
     "a norm of the channels, which are last only between the transpositions": f"""t = {TO_LAST}(x) n = LayerNormalization(t, wide)
     y = {TO_FIRST}(n)""",
+    "a product of the channels, which are last only between the transpositions": f"""t = {TO_LAST}(x) m = MatMul(t, square)
+    r = Relu(m) y = {TO_FIRST}(r)""",
+    "a product with a matrix of each head": """t = Transpose<perm = [1, 0, 2, 3]>(x) m = MatMul(t, heads)
+    y = Transpose<perm = [1, 0, 2, 3]>(m)""",
+    "a product from the left": """t = Transpose<perm = [0, 2, 1, 3]>(x) m = MatMul(square, t) r = Relu(m)
+    y = Transpose<perm = [0, 2, 1, 3]>(r)""",
     "a norm of all axes behind one that is moved to the end": f"""t = {TO_FIRST}(x) n = LayerNormalization<axis = 1>(t, k)
     y = {TO_LAST}(n)""",
     "a norm with a scale of each row": """t = Transpose<perm = [0, 2, 1, 3]>(x) n = LayerNormalization(t, plane)
@@ -266,6 +278,7 @@ KEPT = {
 def test_operators_stay_where_a_layout_is_needed(body: str) -> None:
     weights = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[2] both = {2, 3}, int64[2] rows = {-1, 4},
     float[4] k = {1, 2, 3, 4}, float[3] wide = {1, 2, 3}, float[3, 4] plane = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4},
+    float[3, 3] square = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float[3, 1, 4, 1] heads = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
     int64[10] other = {0, -1, 0, 0, 0, 0, 1, 0, 0, 0}"""
     proto = parsed(body, weights=weights)
     assert operators(simplified(proto)) == operators(proto)
