@@ -29,7 +29,7 @@ from onnx_subgraph.simplification.choices import as_chosen, as_where, is_within
 from onnx_subgraph.simplification.enlarged import mix_before_enlarging
 from onnx_subgraph.simplification.equal_sizes import read_once
 from onnx_subgraph.simplification.expands import leave_out_expands
-from onnx_subgraph.simplification.gathers import as_gather, as_unsqueeze
+from onnx_subgraph.simplification.gathers import as_compress, as_gather, as_unsqueeze
 from onnx_subgraph.simplification.joined_sizes import as_concat
 from onnx_subgraph.simplification.joins import as_parts
 from onnx_subgraph.simplification.kept_axes import keep_axes
@@ -209,6 +209,7 @@ class Pass:
             or as_squeeze(constants, node)
             or as_one_step(constants, node)
             or as_gather(constants, node)
+            or as_compress(node)
             or as_scaled(constants, node)
             or as_shuffle(constants, node)
             or as_sizes(constants, node)

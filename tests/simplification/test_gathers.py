@@ -72,6 +72,46 @@ def test_other_gathers_of_rows_stay(at: str, batch: str) -> None:
     assert operators(written)["GatherND"] == 1
 
 
+CHOSEN = {
+    "GatherND": "p = NonZero(m) t = Transpose<perm = [1, 0]>(p) y = GatherND(x, t)",
+    "TorchScript's spelling": "p = NonZero(m) t = Transpose<perm = [1, 0]>(p) i = Squeeze(t, one) y = Gather<axis = 0>(x, i)",
+    "a Squeeze of the places": "p = NonZero(m) i = Squeeze(p, zero) y = Gather(x, i)",
+    "a Reshape of the places": "p = NonZero(m) t = Reshape(p, column) y = GatherND(x, t)",
+    "two values": """p = NonZero(m) t = Transpose<perm = [1, 0]>(p) g = GatherND(x, t) z = Neg(x) h = GatherND(z, t)
+    y = Sub(g, h)""",
+}
+NOT_CHOSEN = {
+    "columns": "p = NonZero(m) i = Squeeze(p, zero) t = Softmax(x) g = Gather<axis = 1>(t, i)",
+    "elements of a matrix": "d = Cast<to = 9>(x) p = NonZero(d) t = Transpose<perm = [1, 0]>(p) g = GatherND(x, t)",
+    "places of numbers": "f = Cast<to = 1>(m) p = NonZero(f) i = Squeeze(p, zero) g = Gather(x, i)",
+    "places that are read elsewhere": """p = NonZero(m) i = Squeeze(p, zero) h = Gather(x, i) k = Cast<to = 1>(p)
+    g = MatMul(k, h)""",
+    "a matrix of places": "p = NonZero(m) g = Gather(x, p)",
+    "changed places": "p = NonZero(m) i = Squeeze(p, zero) k = Neg(i) g = Gather(x, k)",
+}
+
+
+def of_mask(body: str, output: str) -> onnx.ModelProto:
+    weights = "int64[1] zero = {0}, int64[1] one = {1}, int64[2] column = {-1, 1}"
+    return parsed(body, "float[N, 2] x, bool[N] m", output, weights)
+
+
+@pytest.mark.parametrize("body", CHOSEN.values(), ids=CHOSEN)
+@pytest.mark.parametrize("mask", [[True, False, True], [False, False, False], [True, True, True]])
+def test_rows_that_a_mask_chooses_are_compressed(body: str, mask: list[bool]) -> None:
+    model = of_mask(body, "float[K, 2] y")
+    _, written = simplified(model)
+    assert not {"NonZero", "Gather", "GatherND"} & operators(written).keys()
+    given = {"x": np.arange(6, dtype=np.float32).reshape(3, 2), "m": np.array(mask)}
+    assert np.array_equal(run(written, given)[0], run(model, given)[0])
+
+
+@pytest.mark.parametrize("body", NOT_CHOSEN.values(), ids=NOT_CHOSEN)
+def test_what_is_not_rows_of_a_mask_stays(body: str) -> None:
+    _, written = simplified(of_mask(f"{body} y = ReduceMax<keepdims = 0>(g)", "float y"))
+    assert "Compress" not in operators(written)
+
+
 @pytest.mark.parametrize("body", [PAIRS, FLAT], ids=["pairs", "flat"])
 @pytest.mark.parametrize("inputs", ["float[N, 5] x", "float[3, T] x", "float[3, 5] x"])
 def test_indices_along_a_fixed_size_are_constants(body: str, inputs: str) -> None:
