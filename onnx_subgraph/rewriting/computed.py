@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.element_types import FLOATS
 from onnx_subgraph.model.naming import name_apart
-from onnx_subgraph.model.nested import has_bodies
+from onnx_subgraph.model.nested import has_bodies, within
 from onnx_subgraph.model.surgery import as_initializers, remove, store
 from onnx_subgraph.rewriting.cutting import cut
 from onnx_subgraph.rewriting.outline import Outline
@@ -33,24 +33,33 @@ _REPEATING = frozenset(("ConstantOfShape", "Expand", "Tile"))
 
 
 def compute_constants(model: ir.Model) -> int:
-    """Store what nodes of the main graph compute from constants alone. Changes `model`. Returns how many nodes went."""
-    old, constants = frozenset(model.graph), Constants(model)
-    known = _known(model.graph, constants)
-    leaves = {value: tensor for node in known for value in node.inputs if value is not None and (tensor := _tensor(value))}
+    """Store what nodes of the main graph and of bodies compute from constants alone. Changes `model`. Returns how many went."""
+    old, constants = frozenset(model.graph.all_nodes()), Constants(model)
+    gone = sum(_compute(graph, model, constants) for graph in within(model.graph))
+    if gone:
+        name_apart(model, old)
+        as_initializers(model, old)
+    return gone
+
+
+def _compute(graph: ir.Graph, model: ir.Model, constants: Constants) -> int:
+    known = _known(graph, constants)
+    operands = [value for node in known for value in node.inputs if value is not None]
+    leaves = {value: tensor for value in operands if (tensor := _tensor(value))}
     read = sum(tensor.nbytes for tensor in leaves.values())
     made = (value for node in known if node.op_type not in _REPEATING for value in node.outputs)
     wanted = [value for value in made if _is_read_by_others(value, known) and _nbytes(value) <= max(LARGEST, read)]
     if not wanted or read > _MOST_READ:
         return 0
-    piece = cut(model.graph, wanted, model.graph, Outline(model), _tensor)
+    makers = (value.producer() for value in operands)
+    around = dict.fromkeys(maker for maker in makers if maker is not None and maker.graph is not graph)
+    piece = cut([*around, *graph], wanted, graph, Outline(model), _tensor)
     for value, array in zip(wanted, _run(piece), strict=False):
         if value.dtype is not None and value.dtype.numpy() == array.dtype:
             store(value, array)
     for node in reversed(list(known)):
         if node.graph is not None and not any(value.uses() or value.is_graph_output() for value in node.outputs):
             remove(node)
-    name_apart(model, old)
-    as_initializers(model, old)
     return sum(node.graph is None for node in known)
 
 

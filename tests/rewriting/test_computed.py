@@ -62,6 +62,23 @@ def test_what_is_read_between_is_stored_too() -> None:
     assert all(map(np.array_equal, run(model, x=x), run(onnx.parser.parse_model(text), x=x)))
 
 
+def test_the_bodies_of_a_loop_and_an_if_store_what_depends_on_constants_alone() -> None:
+    """A Constant outside, a weight outside and one inside are read; a result of the body may be one of these numbers."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, int64 n, bool c) => (float[k, 2] y, float[2] z)
+      <float[2] w = {1, 2}, bool yes = {1}> {
+        u = Constant <value_floats = [0.5, 3.0]> ()
+        y = Loop (n, yes) <body = b (int64 i, bool go) => (bool on, float[2] r) <float[2] v = {0.25, 4}> {
+          on = Identity (go) p = Mul (u, w) q = Add (p, v) s = Sin (q) r = Mul (x, s) }>
+        z = If (c) <then_branch = t () => (float[2] a) { e = Exp (w) a = Sqrt (e) },
+                    else_branch = f () => (float[2] d) { d = Identity (x) }> }"""
+    model, count = computed(text)
+    inner = [node.op_type for graph in model.graph.subgraphs() for node in graph if graph is not model.graph]
+    assert count == 5 and sorted(inner) == ["Constant", "Identity", "Identity", "Mul"], inner
+    assert operators(model) == ["Loop", "If"]
+    feeds = {"x": np.array([1, -2], np.float32), "n": np.array(3), "c": np.array(True)}
+    assert all(map(np.array_equal, run(model, **feeds), run(onnx.parser.parse_model(text), **feeds)))
+
+
 OPERATORS = ["Sin", "Exp", "Tanh", "Erf", "Sigmoid", "Softmax", "Transpose", "Relu", "MatMul", "Mul", "Add", "Max", "ReduceSum"]
 
 
