@@ -192,7 +192,6 @@ LONG = {
     "proving/instance.py": (435, "one method for each kind of term"),
     "report/text.py": (400, "the report's sections"),
     "emitting/emit.py": (420, "one method for each kind of term"),
-    "verification/holding.py": (320, "the checks of one site"),
 }
 """Module → the most lines that it may have, and why it is longer."""
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from onnx_subgraph.verification.bounds import limits
+
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 SLACK = 4.0
 """How many times the unfused result's error the fused result's error may be …"""
@@ -54,10 +56,14 @@ class Accuracy:
         return 2 if self.problem else 1, self.fused / self.bound if self.bound else self.fused
 
 
-def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *, stored: bool = False) -> Accuracy:
+def accuracy(
+    fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *, stored: bool = False, reads_infinity: bool = False
+) -> Accuracy:
     """Compare one output of the fused graph, and of the unfused one, with the float64 result.
 
-    stored: whether `ATTRIBUTE` applies.
+    Integers may also be those of the unfused graph: if they are computed from floats, a rounding can move them.
+    stored: whether `ATTRIBUTE` applies. reads_infinity: whether an operand or constant is infinite. Then an infinite result, such
+    as a hidden score, is no overflow, and must stay.
     """
     if fused.shape != exact.shape:
         return _refused(f"has shape {list(fused.shape)}, not {list(exact.shape)}")
@@ -67,7 +73,8 @@ def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
         same = np.array_equal(fused, exact if unfused is None else unfused)  # the text of a number depends on its type
         return Accuracy(0.0, 0.0, 0.0, compared=fused.size) if same else _refused("has other text")
     if fused.dtype.kind in "bui":
-        return Accuracy(0.0, 0.0, 0.0, compared=exact.size) if bool((fused == exact).all()) else _refused("has other integers")
+        same = (fused == exact) | (fused == (exact if unfused is None else unfused))
+        return Accuracy(0.0, 0.0, 0.0, compared=exact.size) if bool(same.all()) else _refused("has other integers")
     if not exact.size:
         return Accuracy(0.0, 0.0, 0.0, compared=0)
     wide, own = fused.astype(np.float64), exact if unfused is None else unfused.astype(np.float64)
@@ -77,8 +84,10 @@ def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
         huge = np.isfinite(exact) & ~finite
         stays, kept = (array * np.sign(exact) >= largest(fused.dtype) / 4 for array in (own, wide))
         if (lost_size := huge & stays & ~kept).any():
-            at = int(np.argmax(lost_size))
-            return _refused(f"is {wide.reshape(-1)[at]:.3g}, not {exact.reshape(-1)[at]:.3g}")
+            return _other(wide, exact, lost_size)
+        infinite = np.isinf(exact) & (own == exact) & (wide != exact)
+        if reads_infinity and infinite.any():
+            return _other(wide, exact, infinite)
         distances = [_distance(wide[part], own[part], exact[part], floor) for part in parts_by_size(exact, finite)]
     error, noise, bound = max(distances, key=lambda d: d[0] / d[2], default=(0.0, 0.0, floor))
     lost = finite & ~np.isfinite(own)
@@ -122,10 +131,16 @@ def has_float_attribute(model: onnx.ModelProto) -> bool:
     return any(a.type in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS) for n in nodes for a in n.attribute)
 
 
+def _other(fused: np.ndarray, exact: np.ndarray, wrong: np.ndarray) -> Accuracy:
+    """A result that is wrong at some elements, of which the first is told."""
+    at = int(np.argmax(wrong))
+    return _refused(f"is {fused.reshape(-1)[at]:.3g}, not {exact.reshape(-1)[at]:.3g}")
+
+
 def _refused(problem: str) -> Accuracy:
     return Accuracy(float("inf"), 0.0, 0.0, problem)
 
 
 def largest(dtype: np.dtype) -> float:
     """The largest number of a dtype."""
-    return float(np.finfo(dtype).max) if dtype.kind == "f" else np.inf
+    return float(limits(dtype).max) if dtype.kind == "f" else np.inf

@@ -143,21 +143,22 @@ def is_float(array: Array) -> bool:
 
 def epsilon(array: Array) -> float:
     """The relative spacing of the array's dtype: 2^-23 for float32, 2^-10 for float16, 2^-7 for bfloat16, 2^-2 for float8e5m2."""
-    return float(_limits(array).eps)
+    return float(limits(array.dtype).eps)
 
 
 def smallest(array: Array) -> float:
     """The smallest normal number of the array's dtype; of one of 16 bits and fewer, the smallest number."""
-    limits = _limits(array)
-    return float(limits.smallest_normal if array.dtype.itemsize > 2 else limits.smallest_subnormal)
+    found = limits(array.dtype)
+    return float(found.smallest_normal if array.dtype.itemsize > 2 else found.smallest_subnormal)
 
 
-def _limits(array: Array) -> Any:
-    if issubclass(array.dtype.type, np.inexact):  # ml_dtypes' are not, whatever their kind is
-        return np.finfo(array.dtype)
+def limits(dtype: np.dtype) -> Any:
+    """Numpy's description of a floating-point dtype, or ml_dtypes'."""
+    if issubclass(dtype.type, np.inexact):  # ml_dtypes' are not, whatever their kind is
+        return np.finfo(dtype)
     import ml_dtypes
 
-    return ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
 def bound(

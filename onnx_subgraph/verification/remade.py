@@ -11,8 +11,8 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.rewriting.cutting import Cutting
-from onnx_subgraph.verification.holding import Side
 from onnx_subgraph.verification.sessions import Failure
+from onnx_subgraph.verification.side import Side
 
 Captured = Mapping[str, Any] | Failure
 

@@ -43,3 +43,22 @@ def test_the_lowest_number_of_a_mask_counts() -> None:
     assert accuracy.accuracy(np.zeros(3, np.float32), np.full(3, np.nan, np.float32), exact).holds, (
         "the original has no number there"
     )
+
+
+def test_an_infinite_number_counts_unless_it_is_an_overflow() -> None:
+    exact = np.array([-np.inf, 1.0, 2.0])
+    mask = exact.astype(np.float32)
+    assert accuracy.accuracy(mask, mask, exact, reads_infinity=True).holds
+    for wrong in (-60.0, np.inf, np.nan):
+        other = np.array([wrong, 1, 2], np.float32)
+        assert not accuracy.accuracy(other, mask, exact, reads_infinity=True).holds
+        assert not accuracy.accuracy(other, None, exact, reads_infinity=True).holds
+        assert accuracy.accuracy(other, other, exact, reads_infinity=True).holds, "as in the original"
+    assert accuracy.accuracy(np.array([-1e9, 1, 2], np.float32), mask, exact).holds
+
+
+def test_integers_may_be_those_of_the_unfused_graph() -> None:
+    exact, unfused = np.array([1, 2, 3]), np.array([1, 2, 4])
+    assert all(accuracy.accuracy(fused, unfused, exact).holds for fused in (exact, unfused))
+    assert not accuracy.accuracy(unfused, None, exact).holds
+    assert not accuracy.accuracy(np.array([1, 3, 4]), unfused, exact).holds

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
-from onnx_subgraph.verification import holding, site
+from onnx_subgraph.verification import side, site
 from onnx_subgraph.verification.accuracy import accuracy
 from tests.verification.models import write
 from tests.verification.planted import BRANCH, FLAT, GELU, NORM, SOFTPLUS, layers, patterns
@@ -69,6 +69,82 @@ def test_every_fusion_of_real_exports_can_be_checked_and_is_right(name: str) -> 
     result = held(SAMPLES / f"{name}.onnx", ())
     assert len(result.sites) == len(result.rewrites) > 5 and not result.undone
     assert [check.unknown for check in result.sites if check.accuracy is None] == []
+
+
+SHOWN = """
+id: shown
+summary: A mask whose hidden scores are numbers
+match: |
+  y = Where(mask, x, -inf) + 1
+replace:
+  standard: y = Where(mask, x, -60.0) + 1
+example: {x: "float32[2, 8]", mask: "bool[8]"}
+"""
+
+
+@pytest.mark.parametrize("least", [1e6, -1e6], ids=["a branch that no run takes", "a branch that every run takes"])
+def test_an_infinite_constant_stays_infinite(tmp_path: Path, least: float) -> None:
+    """Where the truth is infinite because of an overflow, any result would do. Here it is a hidden score."""
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 8] x, bool[8] mask) => (float[n, 8] y) <float one = {{1.0}}, float zero = {{0.0}}, float least = {{{least}}}> {{
+      most = ReduceMax <keepdims = 0> (x)  c = Greater (most, least)  endless = Div (one, zero)  hidden = Neg (endless)
+      y = If (c) <then_branch = t () => (float[n, 8] u) {{ w = Where (mask, x, hidden) a = Add (w, one) u = Softmax (a) }},
+                  else_branch = e () => (float[n, 8] v) {{ v = Neg (x) }}>
+    }}
+    """
+    result = held(write(tmp_path / "m.onnx", text), ("shown",), patterns(tmp_path, SHOWN))
+    (undone,) = result.undone
+    assert (undone.found, undone.output, undone.problem) == ("site", "a", "is -59, not -inf")
+
+
+COUNTED = """
+id: counted
+summary: Whether something is not less than a number
+match: |
+  y = Not(Less(Floor(k * x), 2))
+where: k.is_constant
+replace:
+  standard: y = GreaterOrEqual(Floor(k * x), 2.0)
+example: {x: "float32[2, 8]", k: 0.0204}
+"""
+
+
+def test_what_a_rounding_decides_may_be_as_in_the_original(tmp_path: Path) -> None:
+    """98 times the float32 number next to 1/49 is 2 in float32, and less in float64."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n] x) => (bool[n] y) <float two = {2.0}> {
+      m = Mul (x, k)  f = Floor (m)  less = Less (f, two)  y = Not (less)
+    }
+    """
+    model, feeds = write(tmp_path / "m.onnx", text, k=np.array(1 / 49, np.float32)), tmp_path / "feeds.npz"
+    np.savez(feeds, x=np.arange(100, dtype=np.float32))
+    options = Options(only=("counted",), inputs=feeds, dry_run=True)
+    result = fuse(model, None, load_patterns(patterns(tmp_path, COUNTED)), options)
+    assert not result.undone and [rewrite.pattern for rewrite in result.rewrites] == ["counted"]
+
+
+@pytest.mark.parametrize("number", [17, 19], ids=["float8e4m3fn", "float8e5m2"])
+def test_a_result_of_eight_bits_is_compared(tmp_path: Path, number: int) -> None:
+    pack = patterns(
+        tmp_path,
+        f"""
+id: positive
+summary: The absolute value of a positive number
+match: |
+  y = Cast(Abs(Exp(x)), to={number})
+replace:
+  standard: y = Cast(Exp(x), to={number})
+example: {{x: "float32[2, 8]"}}
+""",
+    )
+    text = f"""
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (float[n, 8] x) => (float[n, 8] y) {{ e = Exp (x)  a = Abs (e)  c = Cast <to = {number}> (a)  y = Cast <to = 1> (c) }}
+    """
+    result = held(write(tmp_path / "m.onnx", text), ("positive",), pack)
+    assert not result.undone and [check.proved for check in result.sites] == [True]
 
 
 def test_a_fusion_inside_a_body_is_checked_on_random_values(tmp_path: Path) -> None:
@@ -185,12 +261,12 @@ def test_a_wrong_fusion_of_what_another_change_added_is_found_where_it_is(tmp_pa
 
 
 def test_a_replacement_that_does_not_run_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = holding.open_session
+    opened = side.open_session
 
     def refuse(proto: bytes, provider: str, *, optimised: bool) -> object:
-        return holding.Failure("no such kernel") if b"FastGelu" in proto else opened(proto, provider, optimised=optimised)
+        return side.Failure("no such kernel") if b"FastGelu" in proto else opened(proto, provider, optimised=optimised)
 
-    monkeypatch.setattr(holding, "open_session", refuse)
+    monkeypatch.setattr(side, "open_session", refuse)
     result = held(layers(tmp_path / "m.onnx", [1e-5]), ("sloppy-gelu",), patterns(tmp_path, GELU))
     (undone,) = result.undone
     assert undone.problem.startswith("does not run on ") and undone.problem.endswith(": no such kernel")
