@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import count
 
 import onnx_ir as ir
 
 from onnx_subgraph.matching.origin import label
-from onnx_subgraph.model.nested import bodies, within
+from onnx_subgraph.model.nested import bodies, has_bodies, within
 from onnx_subgraph.verification.verdict import Reached
 
 _INLINED = "_inlfunc_"
@@ -54,19 +55,27 @@ def _is_call(node: ir.Node, model: ir.Model) -> bool:
 
 
 def name_bodies(model: ir.Model) -> bool:
-    """Name the nodes of bodies and functions that have no name, in place: a profile tells nodes by their names.
+    """Give each node of a body or function a name that no other graph has, in place: a profile tells nodes by their names.
 
-    A node is named after its first output. Returns whether there were any. A name that another node has is not given.
+    A node without a name is named after its first output, with a number where that is taken. Nodes that own bodies keep theirs,
+    because bodies correspond by them. Returns whether anything changed.
     """
     main, *rest = [graph for root in (model.graph, *(f.graph for f in model.functions.values())) for graph in within(root)]
-    taken = {node.name for graph in (main, *rest) for node in graph if node.name}
-    nameless = [node for graph in rest for node in graph if not node.name]
-    found = False
-    for node in nameless:
-        if (name := label(node)) not in taken:
-            node.name, found = name, True
-            taken.add(name)
+    holders = Counter(name for graph in (main, *rest) for name in {node.name for node in graph if node.name})
+    taken, found = set(holders), False
+    for node in (node for graph in rest for node in graph):
+        name, owns = label(node), has_bodies(node)
+        if (node.name and (owns or holders[node.name] == 1)) or (owns and name in taken):
+            continue
+        node.name = next(one for one in _numbered(name) if one not in taken)
+        taken.add(node.name)
+        found = True
     return found
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
 
 
 def _graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, str]]:

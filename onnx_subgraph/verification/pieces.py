@@ -37,6 +37,13 @@ class Body(NamedTuple):
     def outputs(self) -> list[str]:
         return [str(value.name) for value in self.graph.outputs]
 
+    @property
+    def stored(self) -> list[Hashable]:
+        """The outputs that no node computes: the name of each, or a digest of its constant."""
+        stored = [value for value in self.graph.outputs if value.producer() is None]
+        tensors = [self.constants.tensor(value) for value in stored]
+        return [value.name if t is None else _bytes(t) for value, t in zip(stored, tensors, strict=True)]
+
     def cut(self, nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> ir.Model:
         """A model of those `nodes` that the results need."""
         return cut(nodes, results, self.graph, self.outline, self.constants.tensor)
@@ -54,7 +61,7 @@ def pieces(mine: Body, other: Body) -> list[Cutting] | None:
     common = set(_lines(mine)) & set(_lines(other))
     parts = _Part(mine, common), _Part(other, common)
     both = parts[0].made.keys() & parts[1].made.keys()
-    if mine.outputs != other.outputs or any(part.wanted - both for part in parts):
+    if mine.outputs != other.outputs or mine.stored != other.stored or any(part.wanted - both for part in parts):
         return None
     both = {name for name in both if any(name in part.wanted or name in part.inside for part in parts)}
     return [_piece(name, parts[0], parts[1], both) for name in parts[0].made if name in both]

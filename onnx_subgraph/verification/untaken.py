@@ -74,6 +74,5 @@ class _Held(NamedTuple):
 
 
 def _is_untaken(graph: ir.Graph, reached: Collection[str]) -> bool:
-    """Whether no node of a subgraph ran. If its nodes have no names this is unknown, and it counts as taken."""
-    names = [node.name for node in graph if node.name]
-    return bool(names) and not any(name in reached for name in names)
+    """Whether no node of a subgraph is known to have run. One without nodes, whose results are constants, counts as not taken."""
+    return not any(node.name in reached for node in graph)

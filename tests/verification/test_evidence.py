@@ -516,6 +516,40 @@ def test_verify_checks_such_a_branch_also_where_no_node_has_a_name(tmp_path: Pat
     assert other.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["[same] ", ""], ids=["names", "no names"])
+def test_verify_checks_such_a_branch_also_where_both_have_the_same_names(tmp_path: Path, name: str) -> None:
+    """A profile tells the nodes that ran by their names. The other branch and the main graph have nodes of the same name."""
+    text = """
+      low = Constant <value = float {-100.0}> ()
+      NAME least = ReduceMin <keepdims = 0> (x)
+      [less] c = Less (least, low)
+      [if] y = If (c) <then_branch = t () => (float[n, 8] u) { NAME u = THEN (x) },
+                       else_branch = e () => (float[n, 8] u) { NAME u = Neg (x) }>
+    """.replace("NAME ", name)
+    one, other = (silu(tmp_path / f"{op}.onnx", text.replace("THEN", op), "") for op in ("Sin", "Cos"))
+    assert verify(one, one).verdict == "equivalent"
+    verdict = verify(one, other)
+    assert verdict.verdict == "different" and "if.then_branch, which no run took" in verdict.runs[-1].problem
+
+
+def test_verify_checks_a_constant_that_a_branch_returns(tmp_path: Path) -> None:
+    """A branch without nodes, which no profile tells of."""
+    paths = []
+    for number in (1.0, 2.0):
+        model = load(silu(tmp_path / f"{number}.onnx", NAMED.format(then="u = Neg (x)"), ""))
+        (branch,) = (node.attributes["then_branch"].as_graph() for node in model.graph if node.op_type == "If")
+        branch.remove(next(iter(branch)), safe=False)
+        stored = ir.val("u", const_value=ir.tensor(np.full((2, 8), number, np.float32), name="u"))
+        branch.outputs[0] = stored
+        branch.register_initializer(stored)
+        ir.save(model, path := tmp_path / f"stored_{number}.onnx")
+        paths.append(path)
+    one, other = paths
+    assert verify(one, one).verdict == "equivalent"
+    verdict = verify(one, other)
+    assert verdict.verdict == "different" and "which no run took" in verdict.runs[-1].problem
+
+
 def test_verify_can_not_decide_if_nothing_shows_a_branch_that_no_run_takes(tmp_path: Path) -> None:
     """The branch would fail on every drawn input, and the condition keeps it from running."""
     wrong = "far = Constant <value = int64 {100}> () [end] u = Gather (x, far)"
