@@ -26,21 +26,35 @@ Line = tuple[Hashable, ...]
 
 
 class Body(NamedTuple):
-    """A subgraph, with the names of the nodes that contain it, and the constants of its model."""
+    """A subgraph, with the names of the nodes that contain it, and the constants of its model.
+
+    part: the results that matter, and the nodes that compute them, if not all do.
+    """
 
     scope: str
     graph: ir.Graph
     outline: Outline
     constants: Constants
+    part: tuple[list[ir.Value], list[ir.Node]] | None = None
+
+    @property
+    def results(self) -> list[ir.Value]:
+        return list(self.graph.outputs) if self.part is None else self.part[0]
+
+    @property
+    def nodes(self) -> list[ir.Node]:
+        """In topological order."""
+        return list(self.graph) if self.part is None else self.part[1]
 
     @property
     def outputs(self) -> list[str]:
-        return [str(value.name) for value in self.graph.outputs]
+        """The names of the results."""
+        return [str(value.name) for value in self.results]
 
     @property
     def stored(self) -> list[Hashable]:
-        """The outputs that no node computes: the name of each, or a digest of its constant."""
-        stored = [value for value in self.graph.outputs if value.producer() is None]
+        """The results that no node computes: the name of each, or a digest of its constant."""
+        stored = [value for value in self.results if value.producer() is None]
         tensors = [self.constants.tensor(value) for value in stored]
         return [value.name if t is None else _bytes(t) for value, t in zip(stored, tensors, strict=True)]
 
@@ -51,9 +65,8 @@ class Body(NamedTuple):
 
 def whole(mine: Body, other: Body) -> Cutting:
     """The two subgraphs as one piece."""
-    results = list(mine.graph.outputs), list(other.graph.outputs)
-    models = mine.cut(list(mine.graph), results[0]), other.cut(list(other.graph), results[1])
-    return _cutting(mine.scope, models, (results[0], results[1]))
+    models = mine.cut(mine.nodes, mine.results), other.cut(other.nodes, other.results)
+    return _cutting(mine.scope, models, (mine.results, other.results))
 
 
 def pieces(mine: Body, other: Body) -> list[Cutting] | None:
@@ -77,10 +90,10 @@ class _Part:
 
     def __init__(self, body: Body, common: Collection[Line]) -> None:
         self.body = body
-        self.nodes = [node for node in body.graph if _line(node, body) not in common]
+        self.nodes = [node for node in body.nodes if _line(node, body) not in common]
         self.made = {str(value.name): value for node in self.nodes for value in node.outputs if value.name}
         own = set(self.nodes)
-        self.wanted = self._read_by(node for node in body.graph if node not in own) | (set(body.outputs) & self.made.keys())
+        self.wanted = self._read_by(node for node in body.nodes if node not in own) | (set(body.outputs) & self.made.keys())
         self.inside = self._read_by(self.nodes)
 
     def _read_by(self, nodes: Iterable[ir.Node]) -> set[str]:
@@ -137,7 +150,7 @@ def _cutting(scope: str, models: tuple[ir.Model, ir.Model], results: tuple[Seque
 
 
 def _lines(body: Body) -> list[Line]:
-    return [_line(node, body) for node in body.graph]
+    return [_line(node, body) for node in body.nodes]
 
 
 def _line(node: ir.Node, body: Body) -> Line:

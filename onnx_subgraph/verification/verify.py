@@ -103,12 +103,14 @@ def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Mode
     if wrong := next((check for check in checks if check.wrong), None):
         assert wrong.accuracy is not None
         far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"
-        problem = f"{wrong.rewrite.root}, which no run took, gives another {wrong.result}: {wrong.accuracy.problem or far}"
+        what = f"{'gives' if wrong.rewrite.place.scope else 'reads'} another {wrong.result}"
+        problem = f"{wrong.rewrite.root}, which no run took, {what}: {wrong.accuracy.problem or far}"
         run = Run(provider, False, {}, None, wrong.result, float("inf"), 0.0, (), problem)
         return replace(found, verdict="different", runs=(*found.runs, run))
     unknown = next((check for check in checks if not check.proved), None)
     if unknown is not None:
-        body, what = unknown.rewrite.root, f"which differs, and {unknown.unknown or 'drawn values show nothing'}"
+        differs = "which differs" if unknown.rewrite.place.scope else "whose operands differ"
+        body, what = unknown.rewrite.root, f"{differs}, and {unknown.unknown or 'drawn values show nothing'}"
     elif missing := lost(before, after, path, provider, cases, original.fed(provider)):
         body, what = missing[0], "which the candidate lacks"
     else:

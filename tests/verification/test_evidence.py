@@ -532,6 +532,33 @@ def test_verify_checks_such_a_branch_also_where_both_have_the_same_names(tmp_pat
     assert verdict.verdict == "different" and "if.then_branch, which no run took" in verdict.runs[-1].problem
 
 
+READ = """
+  low = Constant <value = float {-100.0}> ()
+  least = ReduceMin <keepdims = 0> (x)
+  c = Less (least, low)
+  m = Tanh (x)
+  LINES
+  y = If (c) <then_branch = t () => (float[n, 8] u) { u = Mul (h, x) },
+              else_branch = e () => (float[n, 8] v) { v = Neg (m) }>
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [("a = Exp (m) h = Add (a, m)", "equivalent"), ("a = Sin (m) h = Add (m, a)", "different")],
+    ids=["the same sum", "another operator"],
+)
+def test_verify_checks_what_only_a_branch_reads_that_no_run_takes(tmp_path: Path, lines: str, expected: str) -> None:
+    """The main graph computes it in each run, but no output depends on it."""
+    one, other = (
+        silu(tmp_path / f"{i}.onnx", READ.replace("LINES", text), "")
+        for i, text in enumerate(("b = Exp (m) h = Add (m, b)", lines))
+    )
+    verdict = verify(one, other)
+    assert verdict.verdict == expected, verdict.reason
+    assert expected == "equivalent" or "y.then_branch, which no run took, reads another h" in verdict.runs[-1].problem
+
+
 def test_verify_checks_a_constant_that_a_branch_returns(tmp_path: Path) -> None:
     """A branch without nodes, which no profile tells of."""
     paths = []
