@@ -87,12 +87,18 @@ NOT_CHOSEN = {
     "places that are read elsewhere": """p = NonZero(m) i = Squeeze(p, zero) h = Gather(x, i) k = Cast<to = 1>(p)
     g = MatMul(k, h)""",
     "a matrix of places": "p = NonZero(m) g = Gather(x, p)",
+    "places in a matrix, in one row": "d = Cast<to = 9>(x) p = NonZero(d) i = Reshape(p, all) g = Gather(x, i)",
+    "places in another order": """p = NonZero(m) r = Reshape(p, pairs) t = Transpose<perm = [1, 0]>(r) i = Reshape(t, all)
+    g = Gather(x, i)""",
+    "one element": "p = NonZero(m) g = GatherND(x, p)",
+    "places of places": """p = NonZero(m) i = Squeeze(p, zero) h = Gather(x, i) j = Gather(i, zero) k = Cast<to = 1>(j)
+    g = Mul(h, k)""",
     "changed places": "p = NonZero(m) i = Squeeze(p, zero) k = Neg(i) g = Gather(x, k)",
 }
 
 
 def of_mask(body: str, output: str) -> onnx.ModelProto:
-    weights = "int64[1] zero = {0}, int64[1] one = {1}, int64[2] column = {-1, 1}"
+    weights = "int64[1] zero = {0}, int64[1] one = {1}, int64[2] column = {-1, 1}, int64[1] all = {-1}, int64[2] pairs = {2, -1}"
     return parsed(body, "float[N, 2] x, bool[N] m", output, weights)
 
 
@@ -110,6 +116,11 @@ def test_rows_that_a_mask_chooses_are_compressed(body: str, mask: list[bool]) ->
 def test_what_is_not_rows_of_a_mask_stays(body: str) -> None:
     _, written = simplified(of_mask(f"{body} y = ReduceMax<keepdims = 0>(g)", "float y"))
     assert "Compress" not in operators(written)
+
+
+def test_places_that_are_a_result_are_computed_once() -> None:
+    _, written = simplified(of_mask("p = NonZero(m) i = Squeeze(p, zero) y = Gather(x, i)", "float[K, 2] y, int64[K] i"))
+    assert operators(written)["Gather"] == 1 and "Compress" not in operators(written)
 
 
 @pytest.mark.parametrize("body", [PAIRS, FLAT], ids=["pairs", "flat"])
