@@ -90,7 +90,7 @@ def separate() -> set[Path]:
 @contextmanager
 def locked(*paths: Path) -> Iterator[None]:
     """Holds the system's locks on files and folders, if there are such locks; it does not wait for a lock of others."""
-    descriptors = []
+    descriptors, owner = [], os.getpid()
     try:
         for path in paths if _HAS_LOCKS else ():
             with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def locked(*paths: Path) -> Iterator[None]:
         yield
     finally:
         for descriptor in descriptors:
-            os.close(descriptor)
+            _release(descriptor, owner)
 
 
 @contextmanager
@@ -110,13 +110,13 @@ def alone(path: Path) -> Iterator[None]:
         return
     import fcntl
 
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor, owner = os.open(path, os.O_RDONLY), os.getpid()
     try:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        _release(descriptor, owner)
 
 
 def clean_up(paths: Collection[Path]) -> None:
@@ -225,7 +225,7 @@ def _is_locked(path: Path) -> bool:
     except OSError:
         return True
     finally:
-        os.close(descriptor)
+        _release(descriptor, os.getpid())
     return False
 
 
@@ -234,3 +234,16 @@ def _take_lock(descriptor: int) -> None:
     import fcntl
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _release(descriptor: int, owner: int) -> None:
+    """Lets go of a lock, and closes the file. owner: the process that took the lock.
+
+    A process that was forked meanwhile has the same lock. It would hold it until it ends, and must not let go of it.
+    """
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        if os.getpid() == owner:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,52 @@ def test_locks_protect_what_is_in_use_if_the_process_can_not_be_seen(tmp_path: P
         before = names(tmp_path)
         temporary.sweep(tmp_path)
         assert names(tmp_path) == before
+
+
+@POSIX
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("lock", [temporary.alone, temporary.locked])
+def test_a_forked_process_that_leaves_the_block_leaves_the_lock(
+    tmp_path: Path, lock: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    (path := tmp_path / "lock").touch()
+    left, leaving = os.pipe()
+    with ExitStack() as block:
+        block.enter_context(lock(path))
+        child = os.fork()
+        if not child:
+            try:
+                block.close()
+                os.write(leaving, b"x")
+            finally:  # whatever happens, it runs no more tests
+                os._exit(0)
+        os.close(leaving)
+        assert os.read(left, 1)
+        os.close(left)
+        os.waitpid(child, 0)
+        assert temporary._is_locked(path)
+
+
+@POSIX
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("lock", [temporary.alone, temporary.locked])
+def test_a_lock_is_free_though_a_process_was_forked_meanwhile(
+    tmp_path: Path, lock: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    """As in a server that forks its workers while a thread prepares a model."""
+    (path := tmp_path / "lock").touch()
+    waiting, going = os.pipe()
+    with lock(path):
+        child = os.fork()
+        if not child:  # it lives on, and leaves no block
+            os.close(going)
+            os.read(waiting, 1)
+            os._exit(0)
+    free = not temporary._is_locked(path)
+    os.close(going)
+    os.close(waiting)
+    os.waitpid(child, 0)
+    assert free
 
 
 @POSIX
