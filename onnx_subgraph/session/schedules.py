@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.session.forks import renew_in_forks
 from onnx_subgraph.session.paying import NONE, Account, Trials
 from onnx_subgraph.session.record import Limits, Record, Story
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, pattern_of, signature_of, spelled
@@ -64,6 +65,7 @@ class Schedules:
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
         self._stopped = self._stopping = False  # stopping: tell the thread
+        renew_in_forks(self)
 
     def find(self, signature: Signature) -> Schedule | None:
         """The schedule for a signature: its own, or the one for all sizes; counted as a hit. None for the general model."""
@@ -139,6 +141,13 @@ class Schedules:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
+
+    def renew(self) -> None:
+        """In a forked process: what is being prepared is left to its parent, and may be requested again."""
+        self._changed, self._thread, self._wanted, self._stopping = threading.Condition(), None, [], False
+        for record in self._records.values():
+            if record.state in ("waiting", "preparing"):
+                record.state, record.feeds, record.urgent = "seen", None, False
 
     # Within the lock
 

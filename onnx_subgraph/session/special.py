@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_subgraph.errors import EngineError, SessionError
 from onnx_subgraph.session.commands import LOOK_SECONDS
 from onnx_subgraph.session.engines import holds_engines
+from onnx_subgraph.session.forks import renew_in_forks
 from onnx_subgraph.session.prepare import Prepared, cache_of, prepare, specializing
 from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Signature
 from onnx_subgraph.session.settings import SessionSettings
@@ -24,8 +25,20 @@ from onnx_subgraph.session.settings import SessionSettings
 if TYPE_CHECKING:
     from onnx_subgraph.engine.session import EngineSession
 
-WORKERS = threading.BoundedSemaphore(1)
-"""The most preparations in the background at a time, over all sessions of the process."""
+
+class _Workers:
+    """The most preparations in the background at a time, over all sessions of the process."""
+
+    def __init__(self) -> None:
+        self.renew()
+        renew_in_forks(self)
+
+    def renew(self) -> None:
+        """In a forked process nothing is being prepared."""
+        self.free = threading.BoundedSemaphore(1)
+
+
+WORKERS = _Workers()
 
 
 def in_place(source: Path | bytes) -> Path | bytes:
@@ -110,13 +123,14 @@ class Compiled:
 @contextmanager
 def _turn(stop: threading.Event) -> Iterator[None]:
     """Waits for a turn to prepare in the background. Raises SessionError if `stop` is set first."""
-    while not WORKERS.acquire(timeout=LOOK_SECONDS):
+    free = WORKERS.free
+    while not free.acquire(timeout=LOOK_SECONDS):
         if stop.is_set():
             raise SessionError("it was not waited for")
     try:
         yield
     finally:
-        WORKERS.release()
+        free.release()
 
 
 def _check(signature: Signature) -> None:

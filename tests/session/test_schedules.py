@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 import warnings
@@ -22,6 +24,7 @@ from onnx_subgraph.session.paying import Account, Trials, timed
 from onnx_subgraph.session.record import Limits
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, signature_of
 from onnx_subgraph.session.schedules import Schedules
+from onnx_subgraph.session.special import WORKERS
 
 
 class Answers:
@@ -315,3 +318,36 @@ def test_slow_runs_are_timed_a_few_times_and_fast_ones_more_often() -> None:
 def test_a_negative_limit_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"the limit {name} is -1"):
         Limits(**{name: -1})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("price", [0.0, 0.5], ids=["idle", "preparing"])
+def test_a_forked_process_prepares_schedules_of_its_own(price: float, opened: Callable[..., Schedules]) -> None:
+    """It has no thread of its parent's, and may be forked while that one prepares, holds a lock and has its turn."""
+    mine = opened(Maker(price=price))
+    signatures = {length: signature_of(feeds(length)) or () for length in (1, 2)}
+    mine.ran(signatures[1], feeds(1), 0.01, None)
+    if not price:
+        assert mine.wait(10)
+    with mine._changed, WORKERS.free:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                for length, signature in signatures.items():
+                    mine.want(signature, feeds(length))
+                done = mine.wait(10) and WORKERS.free.acquire(blocking=False)
+                code = 0 if done and states(mine) == {1: "ready", 2: "ready"} else 1
+            finally:  # whatever happens, it runs no more tests
+                os._exit(code)
+    ended = status = 0
+    begun = time.monotonic()
+    while not ended and time.monotonic() < begun + 20:
+        time.sleep(0.01)
+        ended, status = os.waitpid(child, os.WNOHANG)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended and status == 0
+    assert mine.wait(10) and states(mine) == {1: "ready"}
