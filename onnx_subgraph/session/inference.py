@@ -69,7 +69,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         check_kind("settings", settings, SessionSettings)
-        self._source = path_or_bytes
+        self._source: Any = path_or_bytes  # whatever a program gives
         self._given = sess_options, settings, kwargs
         self._strict = settings.strict if settings is not None else is_strict()
         self._settings: SessionSettings | None = None  # those that prepared the model
@@ -108,9 +108,11 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
                 return Prepared(None, reason="the settings say so")
             if not is_enabled(options):
                 return Prepared(None, reason="its options say so")
+            if not isinstance(self._source, str | bytes | os.PathLike):
+                return Prepared(None, reason="it is no model")  # onnxruntime reports this, and the next, in its own words
             source = self._model()
             if isinstance(source, Path) and not source.is_file():
-                return Prepared(None, reason="there is no such file")  # onnxruntime reports it in its own words
+                return Prepared(None, reason="there is no such file")
             if is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
             settings = replace(settings, libraries=(*several(settings.libraries), *registered(options)))

@@ -377,6 +377,12 @@ def test_a_model_that_onnxruntime_refuses_gives_the_same_error(tmp_path: Path) -
         assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.parametrize("source", [None, 3, bytearray(b"model")], ids=str)
+def test_what_is_no_model_gives_onnxruntimes_error(source: Any, settings: SessionSettings) -> None:
+    with pytest.raises(TypeError, match="Unable to load from type"):
+        InferenceSession(source, settings=settings)
+
+
 def test_models_in_onnxruntimes_own_format_are_not_fused(gelu: Path, tmp_path: Path, x: np.ndarray) -> None:
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "gelu.ort")
