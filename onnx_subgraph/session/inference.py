@@ -51,6 +51,7 @@ _OTHER_FORMAT = "it is in onnxruntime's own format, not an ONNX model"
 class InferenceSession(PlainSession):  # type: ignore[misc]
     """A session of onnxruntime whose model is fused (and partitioned) first, once: the result is cached on disk.
 
+    What is private begins with `_our`: a program's subclass, which may know nothing of this class, has names of its own.
     Takes the arguments of onnxruntime.InferenceSession.
     settings: how to prepare; the default comes from the environment. With static settings, or with a backend, repeated sizes of
     feeds are run by a schedule for them.
@@ -69,48 +70,50 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         check_kind("settings", settings, SessionSettings)
-        self._source: Any = path_or_bytes  # whatever a program gives
-        self._given = sess_options, settings, kwargs
-        self._strict = settings.strict if settings is not None else is_strict()
-        self._settings: SessionSettings | None = None  # those that prepared the model
-        self._schedules: Schedules | None = None
-        self._general_model = Prepared(None)
-        self.prepared = self._prepare(sess_options, providers, settings)
+        self._our_source: Any = path_or_bytes  # whatever a program gives
+        self._our_given = sess_options, settings, kwargs
+        self._our_strict = settings.strict if settings is not None else is_strict()
+        self._our_settings: SessionSettings | None = None  # those that prepared the model
+        self._our_schedules: Schedules | None = None
+        self._our_general_model = Prepared(None)
+        self.prepared = self._our_prepare(sess_options, providers, settings)
         made = self.prepared
         try:
-            if self._general_model.path is None or not self._load_prepared(sess_options, providers, provider_options, kwargs):
-                super().__init__(path_or_bytes, self._own_options(sess_options, providers), providers, provider_options, **kwargs)
-            self._special(sess_options, providers, provider_options, kwargs)
+            if self._our_general_model.path is None or not self._our_load_prepared(
+                sess_options, providers, provider_options, kwargs
+            ):
+                super().__init__(path_or_bytes, self._our_options(sess_options, providers), providers, provider_options, **kwargs)
+            self._our_special(sess_options, providers, provider_options, kwargs)
         finally:
-            for one in (made, self._general_model):
+            for one in (made, self._our_general_model):
                 if one.temporary is not None:
                     shutil.rmtree(one.temporary, ignore_errors=True)
 
-    _limits, _reuse = Limits(), False
+    _our_limits, _our_reuse = Limits(), False
 
     prepared: Prepared
     """The prepared model: its file, whether it came from the cache, and why it is the original if it is."""
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Make the session again for other providers, as onnxruntime does; the model is prepared for them."""
-        options, settings, kwargs = self._given
-        self.close()
-        InferenceSession.__init__(self, self._source, options, providers, provider_options, settings=settings, **kwargs)
+        options, settings, kwargs = self._our_given
+        InferenceSession.close(self)  # a subclass may have another `close`
+        InferenceSession.__init__(self, self._our_source, options, providers, provider_options, settings=settings, **kwargs)
 
-    def _wanted(self, settings: SessionSettings) -> SessionSettings:
+    def _our_wanted(self, settings: SessionSettings) -> SessionSettings:
         """The settings in the form that this class takes."""
         return settings
 
-    def _prepare(self, options: Any, providers: Any, settings: SessionSettings | None) -> Prepared:
+    def _our_prepare(self, options: Any, providers: Any, settings: SessionSettings | None) -> Prepared:
         try:
-            settings = self._wanted(settings or SessionSettings.of_environment())
+            settings = self._our_wanted(settings or SessionSettings.of_environment())
             if not settings.enabled:
                 return Prepared(None, reason="the settings say so")
             if not is_enabled(options):
                 return Prepared(None, reason="its options say so")
-            if not isinstance(self._source, str | bytes | os.PathLike):
+            if not isinstance(self._our_source, str | bytes | os.PathLike):
                 return Prepared(None, reason="it is no model")  # onnxruntime reports this, and the next, in its own words
-            source = self._model()
+            source = self._our_model()
             if isinstance(source, Path) and not source.is_file():
                 return Prepared(None, reason="there is no such file")
             if is_other_format(source, options):
@@ -121,20 +124,20 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
                 if one.refused:
                     raise SessionError(one.reason)
         except Exception as error:
-            return self._give_up(error)
-        self._settings, self._general_model = settings, general
+            return self._our_give_up(error)
+        self._our_settings, self._our_general_model = settings, general
         return prepared
 
-    def _own_options(self, options: Any, providers: Any) -> Any:
+    def _our_options(self, options: Any, providers: Any) -> Any:
         """The options for the unmodified model; with our kernels if it has our operators, unless the session is disabled."""
-        if self._settings is None:
+        if self._our_settings is None:
             return options
-        return with_kernels_for(self._model(), with_libraries(options, several(self._settings.libraries)), providers)
+        return with_kernels_for(self._our_model(), with_libraries(options, several(self._our_settings.libraries)), providers)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """The outputs, as onnxruntime's `run` gives them: from the general model, or from a schedule for such feeds."""
-        schedules = self._schedules  # another thread may set the providers meanwhile
-        fits = schedules is not None and (run_options is None or self._takes_options)
+        schedules = self._our_schedules  # another thread may set the providers meanwhile
+        fits = schedules is not None and (run_options is None or self._our_takes_options)
         signature = signature_of(input_feed) if fits else None
         if schedules is None or signature is None:
             return super().run(output_names, input_feed, run_options)
@@ -143,11 +146,11 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if schedule is None:
             outputs = super().run(output_names, input_feed, run_options)
         else:
-            outputs = self._run_special(schedules, schedule, output_names, input_feed, run_options)
+            outputs = self._our_run_special(schedules, schedule, output_names, input_feed, run_options)
         schedules.ran(signature, input_feed, time.perf_counter() - begun, schedule)
         return outputs
 
-    def _run_special(self, schedules: Schedules, schedule: Schedule, output_names: Any, feeds: Any, options: Any) -> Any:
+    def _our_run_special(self, schedules: Schedules, schedule: Schedule, output_names: Any, feeds: Any, options: Any) -> Any:
         before = schedule.fallbacks
         try:
             outputs = schedule.run(output_names, feeds, options)
@@ -160,13 +163,13 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return outputs
 
     @property
-    def _takes_options(self) -> bool:
+    def _our_takes_options(self) -> bool:
         """Whether a schedule takes the options of a run: engines and bound buffers do not."""
-        return self._settings is not None and self._settings.static and not self._reuse
+        return self._our_settings is not None and self._our_settings.static and not self._our_reuse
 
     def schedules(self) -> tuple[Story, ...]:
         """The state of each signature: hits and misses, and why its schedule was made, is missing or was dropped."""
-        return () if (schedules := self._schedules) is None else schedules.stories()
+        return () if (schedules := self._our_schedules) is None else schedules.stories()
 
     def warm(self, input_feed: Mapping[str, Any], timeout: float | None = None) -> bool:
         """Prepare the schedule for feeds like these and wait; whether it is ready, never after `close`.
@@ -176,7 +179,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         signature = signature_of(input_feed)
         if signature is None:
             raise UsageError("only arrays of numbers have a signature", hint="give numpy arrays")
-        if (schedules := self._schedules) is None:
+        if (schedules := self._our_schedules) is None:
             return False
         schedules.want(signature, input_feed)
         schedules.wait(timeout)
@@ -184,52 +187,52 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is being prepared; False after `timeout` seconds."""
-        return (schedules := self._schedules) is None or schedules.wait(timeout)
+        return (schedules := self._our_schedules) is None or schedules.wait(timeout)
 
     def close(self) -> None:
         """Drop all schedules; the general model runs everything from now on."""
-        if self._schedules is not None:
-            self._schedules.close()
+        if self._our_schedules is not None:
+            self._our_schedules.close()
 
-    def _special(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> None:
+    def _our_special(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> None:
         """Start schedules, if the settings or the engines of the model need them."""
-        settings = self._settings
+        settings = self._our_settings
         if settings is None:
             return
         if settings.static:
             names = providers_here(providers)
             arguments = providers, provider_options, {**kwargs, "enable_fallback": 0}
             opened = partial(_opened, settings, copy := as_made(self._sess, options), *arguments)
-            source = in_place(self._model()), self._general_model.content, home(self._model(), options)
+            source = in_place(self._our_model()), self._our_general_model.content, home(self._our_model(), options)
             inputs = frozenset(one.name for one in self.get_inputs())
-            make: Maker = Specialised(*source, inputs, names, settings, opened, self._reuse, is_optimised(copy, kwargs))
-        elif (engines := self._prepared_engines(settings) or self._own_engines(options, settings)) is not None:
-            make = Compiled(engines, self._limits.every)
+            make: Maker = Specialised(*source, inputs, names, settings, opened, self._our_reuse, is_optimised(copy, kwargs))
+        elif (engines := self._our_prepared_engines(settings) or self._our_written_engines(options, settings)) is not None:
+            make = Compiled(engines, self._our_limits.every)
         else:
             return
-        general = weakref.WeakMethod(self._general)  # the session may end before a trial
+        general = weakref.WeakMethod(self._our_general)  # the session may end before a trial
         memory = None if settings.cache is None else Memory(Path(settings.cache) / "ratios")
         trials = Trials(lambda feeds: run(feeds) if (run := general()) is not None else None, memory, self.prepared.key)
-        self._schedules = Schedules(make, self._limits, trials)
-        weakref.finalize(self, self._schedules.close)
+        self._our_schedules = Schedules(make, self._our_limits, trials)
+        weakref.finalize(self, self._our_schedules.close)
 
-    def _general(self, feeds: Feeds) -> Any:
+    def _our_general(self, feeds: Feeds) -> Any:
         return super().run(None, feeds)
 
-    def _model(self) -> Path | bytes:
-        return self._source if isinstance(self._source, bytes) else Path(os.fspath(self._source))
+    def _our_model(self) -> Path | bytes:
+        return self._our_source if isinstance(self._our_source, bytes) else Path(os.fspath(self._our_source))
 
-    def _prepared_engines(self, settings: SessionSettings) -> EngineSession | None:
+    def _our_prepared_engines(self, settings: SessionSettings) -> EngineSession | None:
         """The session of the prepared model's engines; None if it has none, or they can't be loaded."""
         try:
             return engines_of(self.prepared, settings)
         except Exception as error:  # the backend's own exception
-            self.prepared = self._give_up(error)
+            self.prepared = self._our_give_up(error)
             return None
 
-    def _own_engines(self, options: Any, settings: SessionSettings) -> EngineSession | None:
+    def _our_written_engines(self, options: Any, settings: SessionSettings) -> EngineSession | None:
         """The session of the engines that the unmodified model was written with; None if it has none, or a backend is missing."""
-        path = self._model()
+        path = self._our_model()
         if isinstance(path, bytes) or self.prepared.path is not None:
             return None
         try:
@@ -237,37 +240,37 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         except Exception as error:  # the backend's own exception
             said = error.message if isinstance(error, OnnxSubgraphError) else str(error) or type(error).__name__
             message = f"{path}: the nodes of its engines run in onnxruntime: {said}"
-            if self._strict:
+            if self._our_strict:
                 raise SessionError(message) from error
             warnings.warn(message, OnnxSubgraphWarning, stacklevel=users_frame())
             return None
 
-    def _load_prepared(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> bool:
+    def _our_load_prepared(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> bool:
         """Load the general model; whether that worked."""
-        general = self._general_model
+        general = self._our_general_model
         assert general.path is not None
         try:
             options = with_kernels_for(general.path, with_libraries(options, general.libraries), providers)
             # onnxruntime's own fallback prints, and would hide the error of the prepared model.
             super().__init__(str(general.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
         except Exception as error:  # onnxruntime's exceptions have no common base class below Exception
-            self.prepared = self._give_up(error)
+            self.prepared = self._our_give_up(error)
             return False
         if int(kwargs.get("enable_fallback", 1)) == 1:
             self.enable_fallback()
-        if isinstance(self._source, bytes):
-            self._model_path, self._model_bytes = None, self._source
+        if isinstance(self._our_source, bytes):
+            self._model_path, self._model_bytes = None, self._our_source
         else:
-            self._model_path = os.fspath(self._source)  # programs look here for the folder of their model
+            self._model_path = os.fspath(self._our_source)  # programs look here for the folder of their model
         return True
 
-    def _give_up(self, error: Exception) -> Prepared:
+    def _our_give_up(self, error: Exception) -> Prepared:
         """Raises if the settings are strict; else warns and uses the original."""
-        which = "a model in memory" if isinstance(self._source, bytes) else os.fspath(self._source)
+        which = "a model in memory" if isinstance(self._our_source, bytes) else os.fspath(self._our_source)
         said = error.message if isinstance(error, OnnxSubgraphError) else str(error) or type(error).__name__
         hint = error.hint if isinstance(error, OnnxSubgraphError) else None
         message = f"{which} is used as it is, not fused: {said.removeprefix(which + ': ')}"
-        if self._strict:
+        if self._our_strict:
             raise SessionError(message, hint=hint) from error
         warnings.warn(message + (f" ({hint})" if hint else ""), OnnxSubgraphWarning, stacklevel=users_frame())
         return Prepared(None, reason=said)

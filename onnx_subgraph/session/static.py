@@ -46,7 +46,7 @@ class StaticSession(InferenceSession):
         **kwargs: Any,
     ) -> None:
         check_kind("limits", limits, Limits)
-        self._limits, self._reuse = limits or Limits(), reuse_buffers
+        self._our_limits, self._our_reuse = limits or Limits(), reuse_buffers
         super().__init__(path_or_bytes, sess_options, providers, provider_options, settings=settings, **kwargs)
 
     def buffers(self, input_feed: Mapping[str, Any]) -> Mapping[str, Array]:
@@ -54,14 +54,14 @@ class StaticSession(InferenceSession):
 
         Raises UsageError if there are none.
         """
-        schedule = self._schedule(input_feed)
+        schedule = self._our_schedule(input_feed)
         if schedule.buffers is None:
             raise UsageError("this schedule has no buffers", hint="make the session with reuse_buffers=True")
         return schedule.buffers.inputs
 
     def save(self, input_feed: Mapping[str, Any], path: StrPath) -> None:
         """Write the model of the schedule for feeds like these, an ordinary model that runs without us. Raises UsageError."""
-        schedule = self._schedule(input_feed)
+        schedule = self._our_schedule(input_feed)
         if schedule.model is None or not schedule.model.exists():
             raise UsageError("the file of this schedule is gone", hint="use a cache, or `onnx-subgraph specialize`")
         with late_imports():
@@ -74,19 +74,19 @@ class StaticSession(InferenceSession):
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Make the session again for other providers; the schedules start anew."""
-        self.close()
-        options, settings, kwargs = self._given
-        again = partial(StaticSession.__init__, self, settings=settings, limits=self._limits, reuse_buffers=self._reuse)
-        again(self._source, options, providers, provider_options, **kwargs)
+        InferenceSession.close(self)  # a subclass may have another `close`
+        options, settings, kwargs = self._our_given
+        again = partial(StaticSession.__init__, self, settings=settings, limits=self._our_limits, reuse_buffers=self._our_reuse)
+        again(self._our_source, options, providers, provider_options, **kwargs)
 
-    def _wanted(self, settings: SessionSettings) -> SessionSettings:
+    def _our_wanted(self, settings: SessionSettings) -> SessionSettings:
         return replace(settings, static=True)
 
-    def _schedule(self, feeds: Mapping[str, Any]) -> Schedule:
+    def _our_schedule(self, feeds: Mapping[str, Any]) -> Schedule:
         signature = signature_of(feeds)
         if signature is None:
             raise UsageError("only arrays of numbers have a signature", hint="give numpy arrays")
-        schedule = None if self._schedules is None else self._schedules.get(signature)
+        schedule = None if self._our_schedules is None else self._our_schedules.get(signature)
         if schedule is None:
             raise UsageError(f"there is no schedule for {spelled(signature)}", hint="`warm` prepares it")
         return schedule

@@ -50,6 +50,23 @@ session.set_providers(["CPUExecutionProvider"])
 show(session.run({"x": x}))
 print(session.mine, type(session).__name__, isinstance(session, ort.InferenceSession))
 """,
+    "a subclass with names of its own": """
+class Mine(ort.InferenceSession):
+    def __init__(self, path):
+        self._model, self._source, self._given, self._settings = path, "disk", {}, {"device": "cpu"}
+        super().__init__(path, providers=["CPUExecutionProvider"])
+        self._schedules, self._limits, self._prepare, self._general = [1], None, 2, "all"
+    def _special(self, text):
+        return text.upper()
+    def close(self, reason):
+        print(reason)
+session = Mine(path)
+show(session.run(None, {"x": x}))
+session.set_providers(["CPUExecutionProvider"])
+show(session.run(["y"], {"x": x}))
+print(session._model == path, session._source, session._settings, session._schedules, session._special("a"))
+session.close("done")
+""",
     "a subclass with a required argument": """
 class Mine(ort.InferenceSession):
     def __init__(self, path, name):

@@ -102,7 +102,7 @@ def test_a_new_signature_runs_at_once_and_later_by_its_schedule(model: Path, her
     assert (story.state, story.hits, story.misses, story.reason) == ("ready", 2, 1, "1 run by the general model")
     assert story.nbytes > 0 and schedule.spelled(story.signature) == "x=float32[2, 3, 8]"
     assert here == [{"x": (2, 3, 8)}]
-    assert [n.op_type for n in onnx.load(session._schedule(feeds(2, 3)).model).graph.node if n.op_type == "Shape"] == []
+    assert [n.op_type for n in onnx.load(session._our_schedule(feeds(2, 3)).model).graph.node if n.op_type == "Shape"] == []
 
 
 def test_two_threads_and_many_signatures_lose_nothing_and_leak_nothing(
@@ -160,7 +160,7 @@ def test_a_session_ends_its_thread(model: Path, here: list[Any]) -> None:
     session = made(model)
     session.run(None, feeds(1, 1))
     session.wait(60)
-    thread = session._schedules._thread
+    thread = session._our_schedules._thread
     assert thread is not None and thread.is_alive()
     del session
     gc.collect()
@@ -254,7 +254,7 @@ def test_providers_may_be_set_during_a_run(model: Path, here: list[Any], monkeyp
 
     def meanwhile(*arguments: Any) -> Any:
         outputs = general_run(*arguments)
-        session._schedules = None
+        session._our_schedules = None
         return outputs
 
     monkeypatch.setattr(onnxruntime.InferenceSession, "run", meanwhile)
