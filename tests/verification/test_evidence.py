@@ -559,6 +559,15 @@ def test_verify_checks_what_only_a_branch_reads_that_no_run_takes(tmp_path: Path
     assert expected == "equivalent" or "y.then_branch, which no run took, reads another h" in verdict.runs[-1].problem
 
 
+def test_a_value_that_outputs_of_one_model_alone_depend_on_is_no_operand_of_both(tmp_path: Path) -> None:
+    """Then nothing has compared it, although both models have a value of this name."""
+    text = READ.replace("LINES", "a = Exp (m) h = Add (a, m)")
+    apart = text.replace("m = Tanh (x)", "m = Sin (x) k = Tanh (x)").replace("Neg (m)", "Neg (k)")
+    one, other = (silu(tmp_path / f"{i}.onnx", body, "") for i, body in enumerate((text, apart)))
+    verdict = verify(one, other)
+    assert verdict.verdict == "different" and "y.then_branch, which no run took, reads another h" in verdict.runs[-1].problem
+
+
 def test_verify_checks_a_constant_that_a_branch_returns(tmp_path: Path) -> None:
     """A branch without nodes, which no profile tells of."""
     paths = []
