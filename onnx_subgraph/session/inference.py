@@ -12,7 +12,7 @@ import shutil
 import time
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,10 +37,9 @@ from onnx_subgraph.session.record import Limits, Story
 from onnx_subgraph.session.schedule import Feeds, Schedule, signature_of
 from onnx_subgraph.session.schedules import Maker, Schedules
 from onnx_subgraph.session.settings import SessionSettings, is_strict
-from onnx_subgraph.session.special import Compiled, Specialised, in_place
+from onnx_subgraph.session.special import Compiled, Specialised, in_place, opened
 from onnx_subgraph.session.users_frame import users_frame
 from onnx_subgraph.values import check_kind
-from onnx_subgraph.verification.sessions import plain_session_class
 
 if TYPE_CHECKING:
     from onnx_subgraph.engine.session import EngineSession
@@ -97,8 +96,16 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Make the session again for other providers, as onnxruntime does; the model is prepared for them."""
         options, settings, kwargs = self._our_given
-        InferenceSession.close(self)  # a subclass may have another `close`
-        InferenceSession.__init__(self, self._our_source, options, providers, provider_options, settings=settings, **kwargs)
+        self._our_again(InferenceSession.__init__, options, providers, provider_options, settings=settings, **kwargs)
+
+    def _our_again(self, init: Callable[..., None], *arguments: Any, **kwargs: Any) -> None:
+        """Call `__init__` of a class again. As in onnxruntime, wrong providers raise, and the fallback in runs stays as it is."""
+        falls_back: bool = self._enable_fallback
+        InferenceSession.close(self)  # a program's own subclass may have another `close`
+        try:
+            init(self, self._our_source, *arguments, **{**kwargs, "enable_fallback": 0})
+        finally:
+            (self.enable_fallback if falls_back else self.disable_fallback)()
 
     def _our_wanted(self, settings: SessionSettings) -> SessionSettings:
         """The settings in the form that this class takes."""
@@ -202,10 +209,10 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if settings.static:
             names = providers_here(providers)
             arguments = providers, provider_options, {**kwargs, "enable_fallback": 0}
-            opened = partial(_opened, settings, copy := as_made(self._sess, options), *arguments)
+            made = partial(opened, settings, copy := as_made(self._sess, options), *arguments)
             source = in_place(self._our_model()), self._our_general_model.content, home(self._our_model(), options)
             inputs = frozenset(one.name for one in self.get_inputs())
-            make: Maker = Specialised(*source, inputs, names, settings, opened, self._our_reuse, is_optimised(copy, kwargs))
+            make: Maker = Specialised(*source, inputs, names, settings, made, self._our_reuse, is_optimised(copy, kwargs))
         elif (engines := self._our_prepared_engines(settings) or self._our_written_engines(options, settings)) is not None:
             make = Compiled(engines, self._our_limits.every)
         else:
@@ -220,7 +227,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return super().run(None, feeds)
 
     def _our_model(self) -> Path | bytes:
-        return self._our_source if isinstance(self._our_source, bytes) else Path(os.fspath(self._our_source))
+        return self._our_source if isinstance(self._our_source, bytes) else Path(os.fsdecode(self._our_source))
 
     def _our_prepared_engines(self, settings: SessionSettings) -> EngineSession | None:
         """The session of the prepared model's engines; None if it has none, or they can't be loaded."""
@@ -266,7 +273,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 
     def _our_give_up(self, error: Exception) -> Prepared:
         """Raises if the settings are strict; else warns and uses the original."""
-        which = "a model in memory" if isinstance(self._our_source, bytes) else os.fspath(self._our_source)
+        which = "a model in memory" if isinstance(self._our_source, bytes) else os.fsdecode(self._our_source)
         said = error.message if isinstance(error, OnnxSubgraphError) else str(error) or type(error).__name__
         hint = error.hint if isinstance(error, OnnxSubgraphError) else None
         message = f"{which} is used as it is, not fused: {said.removeprefix(which + ': ')}"
@@ -274,21 +281,6 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             raise SessionError(message, hint=hint) from error
         warnings.warn(message + (f" ({hint})" if hint else ""), OnnxSubgraphWarning, stacklevel=users_frame())
         return Prepared(None, reason=said)
-
-
-def _opened(
-    settings: SessionSettings, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any], prepared: Prepared
-) -> Any:
-    """A session of a model that was prepared for one signature. Raises SessionError where it would write the user's files."""
-    engines = engines_of(prepared, settings)
-    if engines is not None:
-        return engines
-    if options.enable_profiling or options.optimized_model_filepath:
-        raise SessionError("its session options write a profile or a model, and a schedule would write it again")
-    path = prepared.packed or prepared.path
-    assert path is not None
-    options = with_libraries(options, (*several(settings.libraries), *prepared.libraries))
-    return plain_session_class()(str(path), with_kernels_for(path, options, providers), providers, provider_options, **kwargs)
 
 
 note_down(SessionOptions)

@@ -46,12 +46,11 @@ _NUMBERS = frozenset((*np.typecodes["AllInteger"], *np.typecodes["AllFloat"], "?
 def signature_of(feeds: Mapping[str, Any]) -> Signature | None:
     """The signature of feeds; None if one is not an array (an OrtValue, a list, a sequence), or not of numpy's own numbers."""
     try:
-        parts = [(name, feed.dtype.char, feed.shape) for name, feed in feeds.items()]
-    except AttributeError:
+        parts = sorted((name, feed.dtype.char, feed.shape) for name, feed in feeds.items())
+    except (AttributeError, TypeError):
         return None
     if not _NUMBERS.issuperset(char for _, char, _ in parts) or not all(isinstance(feed, np.ndarray) for feed in feeds.values()):
         return None
-    parts.sort()
     return tuple(parts)
 
 

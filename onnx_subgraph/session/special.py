@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.errors import EngineError, SessionError
+from onnx_subgraph.paths import several
 from onnx_subgraph.session.commands import LOOK_SECONDS
-from onnx_subgraph.session.engines import holds_engines
+from onnx_subgraph.session.engines import engines_of, holds_engines
 from onnx_subgraph.session.forks import renew_in_forks
+from onnx_subgraph.session.kernels import with_kernels_for
+from onnx_subgraph.session.libraries import with_libraries
 from onnx_subgraph.session.prepare import Prepared, cache_of, prepare, specializing
 from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Signature
 from onnx_subgraph.session.settings import SessionSettings
+from onnx_subgraph.verification.sessions import plain_session_class
 
 if TYPE_CHECKING:
     from onnx_subgraph.engine.session import EngineSession
@@ -91,6 +95,21 @@ class Specialised:
         buffers = Buffers.bound(session, signature) if self.reuse and not prepared.engines else None
         needed = prepared.nbytes + (0 if buffers is None else buffers.nbytes)
         return Schedule(signature, session, prepared.path, needed, buffers)
+
+
+def opened(
+    settings: SessionSettings, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any], prepared: Prepared
+) -> Any:
+    """A session of a model that was prepared for one signature. Raises SessionError where it would write the user's files."""
+    engines = engines_of(prepared, settings)
+    if engines is not None:
+        return engines
+    if options.enable_profiling or options.optimized_model_filepath:
+        raise SessionError("its session options write a profile or a model, and a schedule would write it again")
+    path = prepared.packed or prepared.path
+    assert path is not None
+    options = with_libraries(options, (*several(settings.libraries), *prepared.libraries))
+    return plain_session_class()(str(path), with_kernels_for(path, options, providers), providers, provider_options, **kwargs)
 
 
 @dataclass(frozen=True, slots=True)

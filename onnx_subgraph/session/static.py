@@ -74,10 +74,9 @@ class StaticSession(InferenceSession):
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Make the session again for other providers; the schedules start anew."""
-        InferenceSession.close(self)  # a subclass may have another `close`
         options, settings, kwargs = self._our_given
-        again = partial(StaticSession.__init__, self, settings=settings, limits=self._our_limits, reuse_buffers=self._our_reuse)
-        again(self._our_source, options, providers, provider_options, **kwargs)
+        again = partial(StaticSession.__init__, settings=settings, limits=self._our_limits, reuse_buffers=self._our_reuse)
+        self._our_again(again, options, providers, provider_options, **kwargs)
 
     def _our_wanted(self, settings: SessionSettings) -> SessionSettings:
         return replace(settings, static=True)

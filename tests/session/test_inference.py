@@ -86,6 +86,21 @@ def test_set_providers_recreates_it_with_the_fused_model(gelu: Path, settings: S
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], before)
 
 
+@pytest.mark.parametrize("kind", [InferenceSession, StaticSession])
+def test_set_providers_raises_and_keeps_the_fallback_as_onnxruntimes_does(
+    kind: type[InferenceSession], gelu: Path, settings: SessionSettings
+) -> None:
+    told = []
+    for session in (onnxruntime.InferenceSession(gelu), kind(gelu, settings=replace(settings, strict=False))):
+        session.disable_fallback()
+        session.set_providers(["CPUExecutionProvider"])
+        assert session._enable_fallback is False
+        with pytest.warns(UserWarning), pytest.raises(RuntimeError) as raised:
+            session.set_providers(["NoExecutionProvider"])
+        told.append(str(raised.value))
+    assert told[0] == told[1]
+
+
 def test_options_reach_the_session(gelu: Path, settings: SessionSettings, tmp_path: Path) -> None:
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
@@ -381,6 +396,15 @@ def test_a_model_that_onnxruntime_refuses_gives_the_same_error(tmp_path: Path) -
 def test_what_is_no_model_gives_onnxruntimes_error(source: Any, settings: SessionSettings) -> None:
     with pytest.raises(TypeError, match="Unable to load from type"):
         InferenceSession(source, settings=settings)
+
+
+def test_a_path_may_be_in_bytes(gelu: Path, settings: SessionSettings) -> None:
+    class Place(os.PathLike[bytes]):
+        def __fspath__(self) -> bytes:
+            return os.fsencode(gelu)
+
+    onnxruntime.InferenceSession(Place())
+    assert operators(InferenceSession(Place(), settings=settings)) == ["Gelu"]
 
 
 def test_models_in_onnxruntimes_own_format_are_not_fused(gelu: Path, tmp_path: Path, x: np.ndarray) -> None:

@@ -23,7 +23,7 @@ import pytest
 from onnx_subgraph import Limits, OnnxSubgraphWarning, SessionError, SessionSettings, StaticSession, UsageError
 from onnx_subgraph.files.models import load, save
 from onnx_subgraph.model.specialize import specialize
-from onnx_subgraph.session import commands, general, inference, paying, schedule, schedules, special
+from onnx_subgraph.session import commands, general, paying, schedule, schedules, special
 from onnx_subgraph.session.digest import Memory
 from onnx_subgraph.session.options import is_optimised
 from onnx_subgraph.session.prepare import Prepared
@@ -116,7 +116,7 @@ def test_two_threads_and_many_signatures_lose_nothing_and_leak_nothing(
             super().__init__(*arguments, **options)
             alive.add(self)
 
-    monkeypatch.setattr(inference, "plain_session_class", lambda: Counted)
+    monkeypatch.setattr(special, "plain_session_class", lambda: Counted)
     monkeypatch.setattr(schedules.Account, "pays", lambda *_: True)
     one_thread = onnxruntime.SessionOptions()
     one_thread.intra_op_num_threads = 1
@@ -270,7 +270,7 @@ def test_schedules_have_the_arguments_of_the_session(model: Path, here: list[Any
             arguments.append(more)
             super().__init__(*given, **more)
 
-    monkeypatch.setattr(inference, "plain_session_class", lambda: Spying)
+    monkeypatch.setattr(special, "plain_session_class", lambda: Spying)
     session = made(model, disabled_optimizers=["MatMulAddFusion"])
     assert session.warm(feeds(2, 3), 60)
     assert [more["disabled_optimizers"] for more in arguments] == [["MatMulAddFusion"]]
@@ -295,7 +295,7 @@ def test_schedules_have_the_options_that_the_session_was_made_with(
             super().__init__(*given, **more)
             opened.append(self.get_session_options())
 
-    monkeypatch.setattr(inference, "plain_session_class", lambda: Spying)
+    monkeypatch.setattr(special, "plain_session_class", lambda: Spying)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.add_session_config_entry("session.disable_prepacking", "1")
@@ -487,6 +487,16 @@ def test_signatures_without_a_static_form_run_the_dynamic_model(model: Path, her
         assert answer(session) == answer(plain)
         session.wait(60)
     assert here == []
+
+
+def test_a_feed_whose_name_is_no_string_gives_onnxruntimes_error(model: Path, here: list[Any]) -> None:
+    given: dict[Any, Any] = dict.fromkeys(("other", 1), np.zeros(3, np.float32))
+    told = []
+    for session in (onnxruntime.InferenceSession(model), made(model)):
+        with pytest.raises(ValueError, match="Required inputs") as raised:
+            session.run(None, given)
+        told.append(str(raised.value))
+    assert told[0] == told[1]
 
 
 def test_schedules_are_made_by_the_command_and_cached(model: Path, settings: SessionSettings) -> None:
