@@ -6,7 +6,6 @@ Most work ends long before its time, and a `threading.Timer` would start a threa
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from onnx_subgraph.deadline import start
+from onnx_subgraph.forks import renew_in_forks
 
 
 @dataclass(eq=False, slots=True)
@@ -30,6 +30,11 @@ class _Watch:
     """The alarms of a process, and the thread that waits for the first of them."""
 
     def __init__(self) -> None:
+        self.renew()
+        renew_in_forks(self)
+
+    def renew(self) -> None:
+        """Begin without alarms, as in a forked process."""
         self._alarms: set[Alarm] = set()
         # No condition: an exception that interrupts work could leave it locked.
         self._lock = threading.Lock()
@@ -70,23 +75,12 @@ class _Watch:
 _watch = _Watch()
 
 
-def _renew() -> None:
-    """A forked process has none of the threads, and a lock that one of them held would stay locked."""
-    global _watch  # noqa: PLW0603
-    _watch = _Watch()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
-
-
 @contextmanager
 def after(seconds: float, call: Callable[[], object]) -> Iterator[Alarm]:
     """Call `call` in another thread if the block takes more than so many seconds. It must be short, and must not raise."""
     alarm = Alarm(time.monotonic() + seconds, call)
-    watch = _watch
     try:
-        watch.add(alarm)
+        _watch.add(alarm)
         yield alarm
     finally:
-        watch.remove(alarm)
+        _watch.remove(alarm)

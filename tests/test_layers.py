@@ -46,7 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("watch",),  # calls at a time; it starts its thread as deadline asks
     ("deadline", "custom_ops", "targets"),
     ("paths", "values"),
-    ("errors", "clock", "collection", "late", "temporary", "protobuf", "inherited"),
+    ("errors", "clock", "collection", "late", "temporary", "protobuf", "inherited", "forks"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
-import time
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
@@ -14,6 +12,7 @@ import pytest
 
 from onnx_subgraph import watch
 from onnx_subgraph.watch import after
+from tests.children import child_of, succeeds
 
 LONG = 600.0
 """Seconds that no test waits for."""
@@ -102,22 +101,12 @@ def test_a_thread_whose_start_was_interrupted_is_started(monkeypatch: pytest.Mon
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_process_has_its_own_thread() -> None:
     """Also if it was forked while another thread held the lock."""
+
+    def work() -> bool:
+        came = threading.Event()
+        with after(0.01, came.set):
+            return came.wait(SOON)
+
     with after(LONG, list), watch._watch._lock:
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                came = threading.Event()
-                with after(0.01, came.set):
-                    code = 0 if came.wait(SOON) else 1
-            finally:  # whatever happens, it runs no more tests
-                os._exit(code)
-    ended = status = 0
-    begun = time.monotonic()
-    while not ended and time.monotonic() < begun + 2 * SOON:
-        time.sleep(0.01)
-        ended, status = os.waitpid(child, os.WNOHANG)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    assert ended and status == 0
+        child = child_of(work)
+    assert succeeds(child, 2 * SOON)

@@ -38,8 +38,8 @@ def within(graph: ir.Graph) -> list[ir.Graph]:
 def within_proved(graph: ir.Graph) -> list[ir.Graph]:
     """A graph and the bodies of Ifs and Loops in it, each before those inside it.
 
-    Their shapes follow from what they get (`proved_only`). Another body, as of a Scan, declares the sizes of its inputs, and one
-    name may stand for several sizes there.
+    Their shapes follow from the values that they get (`proved_only`). Other bodies, such as that of a Scan, declare the sizes of
+    their inputs, and one name may stand for several sizes there.
     """
     found = (body for node in graph if node.op_type in ("If", "Loop") and not node.domain for body in bodies(node))
     return [graph, *(inner for body in found for inner in within_proved(body))]

@@ -43,6 +43,7 @@ def compute_constants(model: ir.Model) -> int:
 
 
 def _compute(graph: ir.Graph, model: ir.Model, constants: Constants) -> int:
+    """The same for the nodes of one graph. From outside they read weights and Constants."""
     known = _known(graph, constants)
     operands = [value for node in known for value in node.inputs if value is not None]
     leaves = {value: tensor for value in operands if (tensor := _tensor(value))}

@@ -50,10 +50,10 @@ _OTHER_FORMAT = "it is in onnxruntime's own format, not an ONNX model"
 class InferenceSession(PlainSession):  # type: ignore[misc]
     """A session of onnxruntime whose model is fused (and partitioned) first, once: the result is cached on disk.
 
-    What is private begins with `_our`: a program's subclass, which may know nothing of this class, has names of its own.
     Takes the arguments of onnxruntime.InferenceSession.
     settings: how to prepare; the default comes from the environment. With static settings, or with a backend, repeated sizes of
     feeds are run by a schedule for them.
+    Private names begin with `_our`. A program may derive a class without knowing of this one, and give it names such as `_model`.
     Raises what onnxruntime raises for the unmodified model; SessionError only if the settings are strict; UsageError for settings
     of another class.
     """

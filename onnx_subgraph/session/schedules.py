@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from onnx_subgraph.errors import OnnxSubgraphWarning
-from onnx_subgraph.session.forks import renew_in_forks
+from onnx_subgraph.forks import renew_in_forks
 from onnx_subgraph.session.paying import NONE, Account, Trials
 from onnx_subgraph.session.record import Limits, Record, Story
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, pattern_of, signature_of, spelled

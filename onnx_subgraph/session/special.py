@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.errors import EngineError, SessionError
+from onnx_subgraph.forks import renew_in_forks
 from onnx_subgraph.paths import several
 from onnx_subgraph.session.commands import LOOK_SECONDS
 from onnx_subgraph.session.engines import engines_of, holds_engines
-from onnx_subgraph.session.forks import renew_in_forks
 from onnx_subgraph.session.kernels import with_kernels_for
 from onnx_subgraph.session.libraries import with_libraries
 from onnx_subgraph.session.prepare import Prepared, cache_of, prepare, specializing

@@ -37,7 +37,7 @@ def as_gather(constants: Constants, node: ir.Node) -> list[ir.Node]:
 
 
 def as_compress(node: ir.Node) -> list[ir.Node]:
-    """The Compress that gives the rows that a mask chooses, if its places are known for no other use; [] for other nodes.
+    """The Compress that gives the rows that a mask chooses, if nothing else reads their places; [] for other nodes.
 
     Rows only: along a later axis, with a mask that chooses little, onnxruntime's Compress takes up to four times as long.
     """
@@ -71,7 +71,7 @@ def _maker_of_places(places: ir.Value | None) -> ir.Node | None:
 
 
 def _are_for_rows(places: ir.Value) -> bool:
-    """Whether places are read by nodes that gather rows alone."""
+    """Whether only nodes that gather rows read these places."""
     if places.is_graph_output():
         return False
     return all(
@@ -81,7 +81,7 @@ def _are_for_rows(places: ir.Value) -> bool:
 
 
 def _keeps_places(node: ir.Node) -> bool:
-    """Whether a node adds or removes axes of size 1, or transposes no others."""
+    """Whether a node keeps the order of the places that it gets: it may give them other axes."""
     source = next(iter(node.inputs), None)
     if node.domain or node.op_type not in REARRANGING or source is None:
         return False

@@ -61,7 +61,7 @@ def accuracy(
 ) -> Accuracy:
     """Compare one output of the fused graph, and of the unfused one, with the float64 result.
 
-    Integers may also be all those of the unfused graph: if they are computed from floats, a rounding can move them.
+    Integers must all be those of the float64 result, or all those of the unfused graph: a rounding can move them.
     stored: whether `ATTRIBUTE` applies. reads_infinity: whether an operand or constant is infinite. Then an infinite result, such
     as a hidden score, is no overflow, and must stay.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 import warnings
@@ -25,6 +24,7 @@ from onnx_subgraph.session.record import Limits
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, signature_of
 from onnx_subgraph.session.schedules import Schedules
 from onnx_subgraph.session.special import WORKERS
+from tests.children import child_of, succeeds
 
 
 class Answers:
@@ -330,24 +330,14 @@ def test_a_forked_process_prepares_schedules_of_its_own(price: float, opened: Ca
     mine.ran(signatures[1], feeds(1), 0.01, None)
     if not price:
         assert mine.wait(10)
+
+    def work() -> bool:
+        for length, signature in signatures.items():
+            mine.want(signature, feeds(length))
+        done = mine.wait(10) and WORKERS.free.acquire(blocking=False)
+        return done and states(mine) == {1: "ready", 2: "ready"}
+
     with mine._changed, WORKERS.free:
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                for length, signature in signatures.items():
-                    mine.want(signature, feeds(length))
-                done = mine.wait(10) and WORKERS.free.acquire(blocking=False)
-                code = 0 if done and states(mine) == {1: "ready", 2: "ready"} else 1
-            finally:  # whatever happens, it runs no more tests
-                os._exit(code)
-    ended = status = 0
-    begun = time.monotonic()
-    while not ended and time.monotonic() < begun + 20:
-        time.sleep(0.01)
-        ended, status = os.waitpid(child, os.WNOHANG)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    assert ended and status == 0
+        child = child_of(work)
+    assert succeeds(child, 20)
     assert mine.wait(10) and states(mine) == {1: "ready"}

@@ -1,4 +1,4 @@
-"""What a forked process must make new: it has none of the threads, and a lock that one of them held would stay locked."""
+"""Makes threads and locks new in a forked process. It has no thread of its parent, and a lock that one held would stay locked."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from weakref import WeakSet
 
 
 class Renewable(Protocol):
-    """Has threads or locks."""
+    """Something with threads or locks."""
 
     def renew(self) -> None:
-        """Make them new, in a forked process."""
+        """Make them new. Called in a forked process, before anything else runs there."""
 
 
 _known: WeakSet[Renewable] = WeakSet()
 
 
 def renew_in_forks(one: Renewable) -> None:
-    """From now on `one` is renewed in each forked process, as long as it exists."""
+    """Have `one.renew` called in each forked process from now on, as long as `one` exists."""
     _known.add(one)
 
 
