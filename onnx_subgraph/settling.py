@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
 from onnx_subgraph.clock import Clock
 from onnx_subgraph.inputs.sizes import assignments
+from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.options import Options
+from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.opsets import Attempt
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
 
 UNCHANGED = Verdict("equivalent", reason="nothing fused, so the file is the original, byte for byte")
+NOT_RUN = Verdict("not-run", reason="the model was not run", blind=True)
 UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
 """The hint if every provider is assumed."""
 
@@ -59,38 +62,18 @@ def settled_attempt(
     if options.sites_only:
         return _by_sites(attempt, rewriter, model, options, clock, opset)
 
-    def verdict(fused: Fused) -> Verdict:
-        with clock.stage("verify"):
-            if library is None:
-                return reference.verdict(fused.model)
-            from onnx_subgraph.verification.both_ways import both_ways
-
-            return both_ways(reference, fused.model, library, options.numerics)
-
-    def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
-        with clock.stage("sites"):
-            later = (fused.model,) if fused.products is None else (fused.products, fused.model)
-            thoroughly = thorough or options.sites
-            held = partial(check_sites, attempt.base, model, fused.cuttings, thorough=thoroughly, later=later)
-            return [check for provider in options.providers for check in held(provider, reference.cases(provider))]
-
-    def plant(fused: Fused, rewrite: Rewrite) -> Verdict | None:
-        names = {now for cutting in fused.cuttings if cutting.rewrite.place == rewrite.place for _, now in cutting.results}
-        with clock.stage("verify"):
-            wrong = planted(fused.model, names)
-            return None if wrong is None else reference.verdict(wrong)
-
-    found = verdict(first)
+    judge = _Judge(attempt.base, rewriter, reference, options, clock, library)
+    found = judge.verdict(first)
     if found.verdict == "different":
         clock.progress("the outputs differ: which rewrite changes them?")
     if found.verdict == "different" and attempt.raised_for and _differs(attempt.base, reference, clock):
         return Settled(first, found)  # no rewrite is to blame: raised to this opset, the model differs by itself
-    settled = settle(first, found, partial(rewriter, attempt.base), verdict, check, plant)
+    settled = settle(first, found, partial(rewriter, attempt.base), judge)
     for less in _doing_less(rewriter, first):
         if settled.verdict.verdict != "different" or settled.ended:
             break
         fused = less(attempt.base)
-        settled = settle(fused, verdict(fused), partial(less, attempt.base), verdict, check, plant)
+        settled = settle(fused, judge.verdict(fused), partial(less, attempt.base), judge)
     return _as_it_was(settled, opset)
 
 
@@ -116,18 +99,84 @@ def _by_sites(
     attempt: Attempt, rewriter: Rewriter, model: Path, options: Options, clock: Clock, opset: int | None
 ) -> Settled[Fused]:
     """The attempt without the rewrites that a check on drawn values does not prove. The model is not run."""
-    sizes = islice(assignments(list(attempt.base.graph.inputs), options.shapes), CASES)
-    cases = [Case(found, options.seed, {}) for found in sizes]
+    judge = _BySites(attempt.base, model, options, clock)
+    return _as_it_was(settle(attempt.fused, NOT_RUN, partial(rewriter, attempt.base), judge), opset)
 
-    def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
-        with clock.stage("sites"):
-            held = partial(check_sites, attempt.base, model, fused.cuttings, thorough=options.sites, drawn=True)
-            return [_not_blamed(check) for provider in options.providers for check in held(provider, cases)]
 
-    not_run = Verdict("not-run", reason="the model was not run", blind=True)
-    make = partial(rewriter, attempt.base)
-    settled = settle(attempt.fused, not_run, make, lambda fused: not_run, check, lambda fused, rewrite: None)
-    return _as_it_was(settled, opset)
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Runs the rewritten model beside the original. base: the model before the rewrites. library: of kernels."""
+
+    base: ir.Model
+    rewriter: Rewriter
+    reference: Reference
+    options: Options
+    clock: Clock
+    library: Description | None
+
+    def verdict(self, fused: Fused) -> Verdict:
+        with self.clock.stage("verify"):
+            if self.library is None:
+                return self.reference.verdict(fused.model)
+            from onnx_subgraph.verification.both_ways import both_ways
+
+            return both_ways(self.reference, fused.model, self.library, self.options.numerics)
+
+    def check(self, fused: Fused, thorough: bool) -> list[SiteCheck]:
+        later = (fused.model,) if fused.products is None else (fused.products, fused.model)
+        return self._checks(fused.cuttings, thorough=thorough or self.options.sites, later=later)
+
+    def doubt(self, fused: Fused, wrong: Collection[Rewrite]) -> list[SiteCheck]:
+        theirs = {pattern.id for pattern in self.rewriter.patterns if not is_built_in(pattern.file)}
+        suspect = {_how(one) for one in wrong if one.pattern in theirs or one.lowering}
+        places = {one.place for one in wrong}
+        chosen = [c for c in fused.cuttings if _how(c.rewrite) in suspect and c.rewrite.place not in places]
+        return self._checks(chosen, thorough=True, drawn=True, wide=True) if chosen else []
+
+    def planted(self, fused: Fused, rewrite: Rewrite) -> Verdict | None:
+        names = {now for cutting in fused.cuttings if cutting.rewrite.place == rewrite.place for _, now in cutting.results}
+        with self.clock.stage("verify"):
+            wrong = planted(fused.model, names)
+            return None if wrong is None else self.reference.verdict(wrong)
+
+    def _checks(self, cuttings: Sequence[Cutting], **how: Any) -> list[SiteCheck]:
+        with self.clock.stage("sites"):
+            found = [
+                check_sites(self.base, self.reference.path, cuttings, provider, self.reference.cases(provider), **how)
+                for provider in self.options.providers
+            ]
+            return [check for checks in found for check in checks]
+
+
+@dataclass(frozen=True, slots=True)
+class _BySites:
+    """Checks each rewrite on drawn values. The model is not run."""
+
+    base: ir.Model
+    model: Path
+    options: Options
+    clock: Clock
+
+    def verdict(self, fused: Fused) -> Verdict:
+        return NOT_RUN
+
+    def check(self, fused: Fused, thorough: bool) -> list[SiteCheck]:
+        sizes = islice(assignments(list(self.base.graph.inputs), self.options.shapes), CASES)
+        cases = [Case(found, self.options.seed, {}) for found in sizes]
+        with self.clock.stage("sites"):
+            held = partial(check_sites, self.base, self.model, fused.cuttings, thorough=self.options.sites, drawn=True)
+            return [_not_blamed(check) for provider in self.options.providers for check in held(provider, cases)]
+
+    def doubt(self, fused: Fused, wrong: Collection[Rewrite]) -> list[SiteCheck]:
+        return []  # drawn values show nothing wrong (`_not_blamed`)
+
+    def planted(self, fused: Fused, rewrite: Rewrite) -> Verdict | None:
+        return None
+
+
+def _how(rewrite: Rewrite) -> tuple[str, str, str]:
+    """What rewrites have in common that are wrong for the same reason."""
+    return rewrite.pattern, rewrite.op, rewrite.lowering
 
 
 def _as_it_was(settled: Settled[Fused], opset: int | None) -> Settled[Fused]:

@@ -243,8 +243,7 @@ def _undone(undone: Undone) -> Object:
         "provider": undone.provider,
         "output": undone.output,
         **{name: _number(getattr(undone, name)) for name in ("error", "bound", "original")},
-        "problem": undone.problem,
-        "instead": undone.instead,
+        **{name: getattr(undone, name) for name in ("problem", "instead", "drawn")},
     }
 
 

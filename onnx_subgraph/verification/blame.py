@@ -8,6 +8,9 @@ The number of verifications and their time are limited (`bisection`). Where they
 difference, the most rewrites are kept with which the model was seen to be equal. Without any, the model stays "different", and
 the reason of its verdict says so.
 
+A pattern of the user's that was wrong at one place is suspect at its others: they are checked on drawn values of all magnitudes
+as well, because the model's own values may not reach what is wrong with it.
+
 A match may have several replacements. If one is wrong, or nothing shows that it is right, one by another operator is tried:
 onnxruntime's Attention and MultiHeadAttention differ where a mask hides a whole row.
 """
@@ -16,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic
+from typing import Generic, Protocol, TypeVar
 
 from onnx_subgraph.rewriting.apply import Barred
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
-from onnx_subgraph.verification.bisection import Fused, Trials, bisect
+from onnx_subgraph.verification.bisection import Fused, Rewritten, Trials, bisect
 from onnx_subgraph.verification.coverage import left_to_outputs, resting_on, unshown
 from onnx_subgraph.verification.site import SiteCheck, worst
 from onnx_subgraph.verification.verdict import Verdict
@@ -33,14 +36,28 @@ MOST_TRIED = 2
 
 Make = Callable[[Barred], Fused]
 """Rewrites the model again, without what may not be replaced."""
-Check = Callable[[Fused, bool], Sequence[SiteCheck]]
-"""Checks each rewrite separately. The flag asks for a thorough check, because the model is known to differ."""
 
 HINT = "--only and --skip choose other patterns, -v names them; --inputs FEEDS.npz compares on inputs that matter"
 """The next step where a search ended."""
 
-Plant = Callable[[Fused, Rewrite], "Verdict | None"]
-"""The verdict on the model with a planted error at a rewrite; None where none can be planted there."""
+
+Fused_contra = TypeVar("Fused_contra", bound=Rewritten, contravariant=True)
+
+
+class Judge(Protocol[Fused_contra]):
+    """What `settle` asks about a rewritten model."""
+
+    def verdict(self, fused: Fused_contra) -> Verdict:
+        """Whether it computes the same as the original."""
+
+    def check(self, fused: Fused_contra, thorough: bool) -> Sequence[SiteCheck]:
+        """The check of each rewrite alone. thorough: because the model is known to differ."""
+
+    def doubt(self, fused: Fused_contra, wrong: Collection[Rewrite]) -> Sequence[SiteCheck]:
+        """The check of others on drawn values of all magnitudes: of those that are suspect because these rewrites are wrong."""
+
+    def planted(self, fused: Fused_contra, rewrite: Rewrite) -> Verdict | None:
+        """The verdict on the model with a planted error at the rewrite; None where none can be planted there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,7 @@ class Undone:
     original: the error before the rewrite; None where unknown. problem: another defect, or "".
     site: where `found` is "model", the rewrite's accuracy in the separate check, if known.
     overflows: the number of elements where the original overflows and the fused model does not, if nothing else is wrong.
+    drawn: whether the error was seen on drawn values.
     instead: the main operator of another replacement of the same match, which is kept; "" where there is none.
     """
 
@@ -67,6 +85,7 @@ class Undone:
     problem: str = ""
     site: Accuracy | None = None
     overflows: int = 0
+    drawn: bool = False
     instead: str = ""
 
 
@@ -84,21 +103,14 @@ class Settled(Generic[Fused]):
     ended: bool = False
 
 
-def settle(
-    fused: Fused,
-    found: Verdict,
-    make: Make[Fused],
-    verdict: Callable[[Fused], Verdict],
-    check: Check[Fused],
-    plant: Plant[Fused],
-) -> Settled[Fused]:
+def settle(fused: Fused, found: Verdict, make: Make[Fused], judge: Judge[Fused]) -> Settled[Fused]:
     """Undo wrong rewrites. Returns the model and its verdict, which is still "different" where no rewrite can be blamed.
 
     fused: the model with all rewrites, whose verdict is `found`.
     """
     undone: dict[Place, list[Undone]] = {}
     checks: tuple[SiteCheck, ...] = ()
-    trials, ended = Trials(verdict), False
+    trials, ended = Trials(judge.verdict), False
     kept: frozenset[Place] | None = None
 
     def barred(place: Place) -> Collection[str] | None:
@@ -117,7 +129,7 @@ def settle(
     for _ in range(MOST_ROUNDS):
         if not fused.held or (found.verdict == "not-run" and not found.blind):
             break
-        checks = tuple(check(fused, found.verdict == "different"))
+        checks = tuple(judge.check(fused, found.verdict == "different"))
         guilty = [_at_site(one) for one in worst(checks) if one.wrong]
         if not guilty and found.verdict == "different":
             trials.limit(len(fused.held))
@@ -130,15 +142,17 @@ def settle(
             if search.ended and not kept:
                 found, ended = replace(found, reason="; ".join(filter(None, (why, found.reason)))), True
                 break
-            wrong = {place: one for place, one in search.guilty.items() if not kept or place not in kept}
-            guilty = [_in_model(by_place[place], one, alone.get(place)) for place, one in wrong.items()]
-            besides = (one for place, one in by_place.items() if place not in wrong and kept and place not in kept)
+            shown = {place: one for place, one in search.guilty.items() if not kept or place not in kept}
+            guilty = [_in_model(by_place[place], one, alone.get(place)) for place, one in shown.items()]
+            besides = (one for place, one in by_place.items() if place not in shown and kept and place not in kept)
             guilty += [_beside(rewrite, why) for rewrite in besides]
         elif not guilty:
-            hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(plant(fused, one.rewrite))]
+            hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(judge.planted(fused, one.rewrite))]
             guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
         if not guilty:
             break
+        wrong = {one.rewrite.place: one.rewrite for one in guilty if one.found != "nowhere"}
+        guilty += [_at_site(one) for one in worst(judge.doubt(fused, wrong.values())) if one.wrong]
         for one in guilty:
             undone.setdefault(one.rewrite.place, []).append(one)
         fused = make(barred)
@@ -152,9 +166,8 @@ def settle(
 def _at_site(check: SiteCheck) -> Undone:
     accuracy = check.accuracy
     assert accuracy is not None
-    return Undone(
-        check.rewrite, "site", check.provider, check.result, accuracy.fused, accuracy.bound, accuracy.unfused, accuracy.problem
-    )
+    errors = accuracy.fused, accuracy.bound, accuracy.unfused, accuracy.problem
+    return Undone(check.rewrite, "site", check.provider, check.result, *errors, drawn=check.values == "drawn")
 
 
 def _unshown(check: SiteCheck) -> Undone:

@@ -26,9 +26,10 @@ TRIALS = 24
 """The number of sets of sizes that are tried for drawn values."""
 
 
-def on_drawn(holding: Holding, reading: ir.Model, case: Case, cutting: Cutting) -> Held | None:
+def on_drawn(holding: Holding, reading: ir.Model, case: Case, cutting: Cutting, *, wide: bool = False) -> Held | None:
     """The result on the first drawn values that show something; None where there are none.
 
+    wide: the worst result on drawn values of all magnitudes, of the same sizes.
     Some sizes are refused only by the replacement, such as batches that would broadcast. They count only if it runs on no others.
     """
     tried: list[Sizes] = []
@@ -42,13 +43,17 @@ def on_drawn(holding: Holding, reading: ir.Model, case: Case, cutting: Cutting) 
             values = draw_feeds(model, sizes, case.seed or 0) | _of_shapes(model, sizes)
         except UsageError:
             return None
+        showing: list[Held] = []
         for scale in SCALES:
             held = holding.on(_as_known({name: _scaled(value, scale) for name, value in values.items()}, cutting))
             refused = refused if held.runs else refused or held
-            if held.shows and held.runs:
-                return held
             if held.accuracy is None or not held.runs:
                 break
+            showing += [held] if held.shows else []
+            if showing and not wide:
+                break
+        if showing:
+            return max(showing, key=lambda held: held.gravity)
     return refused
 
 

@@ -87,6 +87,7 @@ def check_sites(
     *,
     thorough: bool = False,
     drawn: bool = False,
+    wide: bool = False,
     earlier: Sequence[Cutting] = (),
     later: Sequence[ir.Model] = (),
 ) -> tuple[SiteCheck, ...]:
@@ -94,8 +95,9 @@ def check_sites(
 
     source: the file that the model was read from. cases: the feeds to run it on. thorough: check every rewrite, even equal ones,
     on all cases. drawn: use drawn values everywhere, so that the model is not run; the feeds of the cases are then not needed.
-    earlier: the rewrites before these, which are not checked. later: the model after the rewrites, or between them. What a
-    site reads is captured from the first model that has all of it: a change that is no rewrite may have made a part of it.
+    wide: draw values of all magnitudes. earlier: the rewrites before these, which are not checked.
+    later: the model after the rewrites, or between them. What a site reads is captured from the first model that has all of it: a
+    change that is no rewrite may have made a part of it.
     """
     if isinstance(cases, Failure):
         return tuple(SiteCheck(c.rewrite, provider, unknown=cases.message) for c in cuttings)
@@ -105,7 +107,7 @@ def check_sites(
     def sites_of(captured: ir.Model) -> _Sites:
         remade = Remade((*earlier, *cuttings), capturable(captured), provider)
         return _Sites(
-            Capture(captured, source, provider), provider, cases if thorough else cases[:CASES], thorough, remade, drawn
+            Capture(captured, source, provider), provider, cases if thorough else cases[:CASES], thorough, remade, drawn, wide
         )
 
     checks: dict[Cutting, SiteCheck] = {}
@@ -139,7 +141,7 @@ def _as_like(cutting: Cutting, check: SiteCheck) -> SiteCheck:
 class _Sites:
     """The cases on which the values of a model before its rewrites are captured.
 
-    remade: the values that rewrites added. drawn: whether no values are captured.
+    remade: the values that rewrites added. drawn: whether no values are captured. wide: whether all magnitudes are drawn.
     """
 
     capture: Capture
@@ -148,6 +150,7 @@ class _Sites:
     thorough: bool
     remade: Remade
     drawn: bool
+    wide: bool
 
     def checked(self, cuttings: Sequence[Cutting]) -> dict[Cutting, SiteCheck]:
         """The check of each of these cuttings."""
@@ -211,7 +214,9 @@ class _Sites:
         if apart := read_apart(cutting):
             return SiteCheck(cutting.rewrite, self.provider, unknown=flowing.unknown or f"only the fused operator reads {apart}")
         holding = Holding(cutting, self.provider)
-        found = [held for case in self.cases if (held := on_drawn(holding, reading or cutting.before, case, cutting)) is not None]
+        read = reading or cutting.before
+        drawn = (on_drawn(holding, read, case, cutting, wide=self.wide) for case in self.cases)
+        found = [held for held in drawn if held is not None]
         if not found:
             why = flowing.unknown or "the values that flow there are zero, NaN or infinite"
             return SiteCheck(cutting.rewrite, self.provider, unknown=f"{why}, and it runs on none that were drawn for it")

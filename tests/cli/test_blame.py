@@ -140,7 +140,9 @@ def test_with_the_shapes_that_a_user_gives_it_is_kept(run: Run, batches: Path) -
     assert result.code == 0 and not result.err and "multi-head-attention" in result.out
 
 
-def test_a_pattern_that_is_wrong_for_large_values_is_undone(run: Run, tmp_path: Path) -> None:
+@pytest.fixture
+def relu_six(tmp_path: Path) -> list[object]:
+    """The options for a pattern that is wrong for large values."""
     text = """
       id: relu-six
       summary: Relu as a Clip at 6
@@ -149,7 +151,21 @@ def test_a_pattern_that_is_wrong_for_large_values_is_undone(run: Run, tmp_path: 
       example: {x: "float32[2, 8]"}
     """
     (tmp_path / "relu_six.yaml").write_text(dedent(text))
-    model = save(PLAIN.replace("y = Abs (x)", "z = Relu (x) y = Sin (z)"), tmp_path / "m.onnx")
-    result = run("fuse", model, "--patterns", tmp_path / "relu_six.yaml", "--only", "relu-six", "--target", "standard")
+    return ["--patterns", tmp_path / "relu_six.yaml", "--only", "relu-six", "--target", "standard"]
+
+
+def test_a_pattern_that_is_wrong_for_large_values_is_undone(run: Run, relu_six: list[object], tmp_path: Path) -> None:
+    result = run("fuse", save(PLAIN.replace("y = Abs (x)", "z = Relu (x) y = Sin (z)"), tmp_path / "m.onnx"), *relu_six)
     assert result.code == 0 and "relu-six at z is undone" in result.err
     assert [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node] == ["Relu", "Sin"]
+
+
+def test_a_pattern_that_is_wrong_at_one_place_is_undone_where_only_other_values_would_show_it(
+    run: Run, relu_six: list[object], tmp_path: Path
+) -> None:
+    """No value of this model reaches 6 at `z`: it is the Relu of a sine."""
+    model = save(PLAIN.replace("y = Abs (x)", "r = Relu (x) s = Sin (r) z = Relu (s) y = Cos (z)"), tmp_path / "m.onnx")
+    result = run("fuse", model, *relu_six)
+    assert result.code == 0 and "relu-six at r is undone" in result.err
+    assert "relu-six at z is undone: its result z is " in result.err and "on drawn values" in result.err
+    assert [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node] == ["Relu", "Sin", "Relu", "Cos"]

@@ -67,6 +67,26 @@ class Made:
     held: tuple[Rewrite, ...]
 
 
+@dataclass(frozen=True)
+class Told:
+    """A judge that says what a test tells it to. Every planted error shows, and no rewrite is doubted."""
+
+    says: Callable[[Made], Verdict]
+    checks: Callable[[Made, bool], list[SiteCheck]] = lambda made, thorough: []
+
+    def verdict(self, fused: Made) -> Verdict:
+        return self.says(fused)
+
+    def check(self, fused: Made, thorough: bool) -> list[SiteCheck]:
+        return self.checks(fused, thorough)
+
+    def doubt(self, fused: Made, wrong: Collection[Rewrite]) -> list[SiteCheck]:
+        return []
+
+    def planted(self, fused: Made, rewrite: Rewrite) -> Verdict:
+        return DIFFERENT
+
+
 def searched(count: int, different: Callable[[frozenset[Place]], bool], same: Verdict = EQUAL) -> tuple[Settled[Made], int]:
     """What is settled on so many rewrites, and by how many verifications. different: whether a model with these rewrites is."""
     asked = []
@@ -78,7 +98,7 @@ def searched(count: int, different: Callable[[frozenset[Place]], bool], same: Ve
         asked.append(held := frozenset(one.place for one in made.held))
         return DIFFERENT if different(held) else same
 
-    settled = settle(make(lambda place: ()), DIFFERENT, make, verdict, lambda made, thorough: [], lambda made, rewrite: DIFFERENT)
+    settled = settle(make(lambda place: ()), DIFFERENT, make, Told(verdict))
     assert len(set(asked)) == len(asked), "no model is verified twice"
     return settled, len(asked)
 
@@ -237,7 +257,7 @@ def test_each_place_keeps_the_first_of_its_two_first_operators_that_is_right(rig
         return [SiteCheck(one, "CPUExecutionProvider", "r", bad) for one in wrong(made)] if alone else []
 
     first = make(lambda place: ())
-    settled = settle(first, verdict(first), make, verdict, check, lambda made, rewrite: DIFFERENT)
+    settled = settle(first, verdict(first), make, Told(verdict, check))
     kept = {one.place: int(one.op) for one in settled.fused.held}
     assert [kept.get(place) for place in places(len(right))] == [min(r & {0, 1}, default=None) for r in right]
     assert settled.verdict.verdict == "equivalent"
@@ -287,12 +307,5 @@ def test_strict_writes_nothing_and_still_names_the_wrong_sites(tmp_path: Path) -
 
 def test_a_model_that_stays_different_whatever_is_undone_blames_no_rewrite() -> None:
     rewrites = tuple(Rewrite("gelu", "Gelu", "", (), 1, place=place) for place in places(3))
-    settled = settle(
-        Made(rewrites),
-        DIFFERENT,
-        lambda barred: Made(()),
-        lambda made: DIFFERENT,
-        lambda made, thorough: [],
-        lambda made, rewrite: DIFFERENT,
-    )
+    settled = settle(Made(rewrites), DIFFERENT, lambda barred: Made(()), Told(lambda made: DIFFERENT))
     assert (settled.verdict, settled.undone, settled.fused.held) == (DIFFERENT, (), rewrites)
