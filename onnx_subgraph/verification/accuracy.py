@@ -33,7 +33,7 @@ class Accuracy:
     fused, unfused: the errors of the two results. unfused is 0 where there is no such result, infinite where it is NaN or
     infinite and the truth is finite.
     bound: the allowed error of the fused result. problem: another defect (its shape, its dtype), or "".
-    compared: the number of elements that could show an error: finite and not zero, or integers.
+    compared: the number of elements that could show an error: finite and not zero, or integers, and no overflow in both graphs.
     overflows: the number of elements where the unfused result is NaN or infinite, but the fused one is finite, and the truth fits
     the dtype.
     """
@@ -61,7 +61,8 @@ def accuracy(
 ) -> Accuracy:
     """Compare one output of the fused graph, and of the unfused one, with the float64 result.
 
-    Integers must all be those of the float64 result, or all those of the unfused graph: a rounding can move them.
+    Integers must all be those of the float64 result, or all those of the unfused graph: a rounding can move them. Where
+    the unfused result overflows, the fused one may do so as well.
     stored: whether `ATTRIBUTE` applies. reads_infinity: whether an operand or constant is infinite. Then an infinite result, such
     as a hidden score, is no overflow, and must stay.
     """
@@ -88,16 +89,22 @@ def accuracy(
         infinite = np.isinf(exact) & (own == exact) & (wide != exact)
         if reads_infinity and infinite.any():
             return _other(wide, exact, infinite)
-        distances = [_distance(wide[part], own[part], exact[part], floor) for part in parts_by_size(exact, finite)]
+        lost = finite & ~np.isfinite(own)
+        compared = finite & ~(lost & _same(wide, own))
+        distances = [_distance(wide[part], own[part], exact[part], floor) for part in parts_by_size(exact, compared)]
     error, noise, bound = max(distances, key=lambda d: d[0] / d[2], default=(0.0, 0.0, floor))
-    lost = finite & ~np.isfinite(own)
     return Accuracy(
         error,
         np.inf if lost.any() else noise,
         bound,
-        compared=int((finite & (exact != 0)).sum()),
+        compared=int((compared & (exact != 0)).sum()),
         overflows=int((lost & np.isfinite(wide)).sum()),
     )
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The elements that are equal, or NaN in both."""
+    return np.asarray((one == other) | (np.isnan(one) & np.isnan(other)))
 
 
 def parts_by_size(exact: np.ndarray, finite: np.ndarray) -> list[np.ndarray]:

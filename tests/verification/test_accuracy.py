@@ -62,3 +62,12 @@ def test_integers_may_be_those_of_the_unfused_graph() -> None:
     assert all(accuracy.accuracy(fused, unfused, exact).holds for fused in (exact, unfused))
     assert not accuracy.accuracy(unfused, None, exact).holds
     assert not accuracy.accuracy(np.array([1, 3, 4]), unfused, exact).holds
+
+
+def test_an_overflow_may_stay_as_it_is_in_the_unfused_graph() -> None:
+    exact, unfused = np.array([100.0, 0.5, 2.0]), np.array([np.inf, np.nan, 2], np.float32)
+    assert accuracy.accuracy(unfused, unfused, exact).holds and accuracy.accuracy(unfused, unfused, exact).compared == 1
+    assert accuracy.accuracy(exact.astype(np.float32), unfused, exact).holds, "the truth is right as well"
+    for wrong in ([np.nan, 0.5, 2], [100, np.inf, 2], [-np.inf, np.nan, 2], [np.inf, np.nan, 2.1], [90, np.nan, 2]):
+        assert not accuracy.accuracy(np.array(wrong, np.float32), unfused, exact).holds
+    assert not accuracy.accuracy(unfused, None, exact).holds

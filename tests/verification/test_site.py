@@ -98,6 +98,37 @@ def test_an_infinite_constant_stays_infinite(tmp_path: Path, least: float) -> No
     assert (undone.found, undone.output, undone.problem) == ("site", "a", "is -59, not -inf")
 
 
+STEEP = """
+id: steep
+summary: A sigmoid that overflows as it did before
+match: |
+  y = Abs(Exp(x) / (1 + Exp(x)))
+replace:
+  standard: |
+    e = Exp(x)
+    y = e / (e + {one})
+example: {{x: "float32[2, 8]"}}
+"""
+
+
+@pytest.mark.parametrize("one", [1.0, 1.1])
+def test_an_overflow_may_stay_as_it_was(tmp_path: Path, one: float) -> None:
+    """e^100 is infinite in float32, where infinity by infinity is NaN. In float64 the quotient is 1."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n] x) => (float[n] y) <float one = {1.0}> {
+      power = Exp (x)  sum = Add (one, power)  part = Div (power, sum)  y = Abs (part)
+    }
+    """
+    feeds = tmp_path / "feeds.npz"
+    np.savez(feeds, x=np.linspace(-100, 100, 16, dtype=np.float32))
+    options = Options(only=("steep",), inputs=feeds, sites=True, dry_run=True)
+    pack = patterns(tmp_path, STEEP.format(one=one))
+    result = fuse(write(tmp_path / "m.onnx", text), None, load_patterns([pack]), options)
+    assert [check.proved for check in result.sites] == [True] * (one == 1)
+    assert [undone.found for undone in result.undone] == ["site"] * (one != 1)
+
+
 COUNTED = """
 id: counted
 summary: Whether something is not less than a number
