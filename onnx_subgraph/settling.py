@@ -141,11 +141,8 @@ class _Judge:
 
     def _checks(self, cuttings: Sequence[Cutting], **how: Any) -> list[SiteCheck]:
         with self.clock.stage("sites"):
-            found = [
-                check_sites(self.base, self.reference.path, cuttings, provider, self.reference.cases(provider), **how)
-                for provider in self.options.providers
-            ]
-            return [check for checks in found for check in checks]
+            held = partial(check_sites, self.base, self.reference.path, cuttings, fix_overflows=self.options.fix_overflows, **how)
+            return [check for provider in self.options.providers for check in held(provider, self.reference.cases(provider))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +161,8 @@ class _BySites:
         sizes = islice(assignments(list(self.base.graph.inputs), self.options.shapes), CASES)
         cases = [Case(found, self.options.seed, {}) for found in sizes]
         with self.clock.stage("sites"):
-            held = partial(check_sites, self.base, self.model, fused.cuttings, thorough=self.options.sites, drawn=True)
+            how = {"thorough": self.options.sites, "drawn": True, "fix_overflows": self.options.fix_overflows}
+            held = partial(check_sites, self.base, self.model, fused.cuttings, **how)
             return [_not_blamed(check) for provider in self.options.providers for check in held(provider, cases)]
 
     def doubt(self, fused: Fused, wrong: Collection[Rewrite]) -> list[SiteCheck]:

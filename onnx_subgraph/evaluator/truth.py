@@ -37,24 +37,30 @@ class Exact:
     """A model with every float computed in float64; it can be run any number of times.
 
     Large weights are widened only when they are fed, because a widened copy in the model would take up to four times their size.
+    overflowed: whether the last run had a number that is too large even for float64; NaN behind it is no result of the formula.
     """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._weights = {tensor.name: tensor for tensor in proto.graph.initializer if _is_fed(tensor)}
         self._wide = without_overloads(widened(proto, without=self._weights))
         self._evaluator: _Evaluator | None = None
+        self.overflowed = False
 
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs, by name. Raises UnknownError where they can't be computed."""
+        self.overflowed = False
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in self._weights.items()}
         given = {name: _wide(value) for name, value in (weights | dict(feeds)).items()}
         try:
             self._evaluator = self._evaluator or _Evaluator(self._wide)
-            with np.errstate(all="ignore"):  # NaN and infinity are compared later
+            with np.errstate(all="ignore", over="call", call=self._note):  # NaN and infinity are compared later
                 results = self._evaluator.run(None, given)
         except Exception as error:  # the evaluator raises what its operators raise
             raise UnknownError(f"{type(error).__name__}: {error}") from error
         return dict(zip((o.name for o in self._wide.graph.output), results, strict=True))
+
+    def _note(self, kind: str, flag: int) -> None:
+        self.overflowed = True
 
 
 def evaluate(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

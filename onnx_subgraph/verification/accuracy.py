@@ -57,14 +57,20 @@ class Accuracy:
 
 
 def accuracy(
-    fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *, stored: bool = False, reads_infinity: bool = False
+    fused: np.ndarray,
+    unfused: np.ndarray | None,
+    exact: np.ndarray,
+    *,
+    stored: bool = False,
+    reads_infinity: bool = False,
+    undefined: bool = False,
 ) -> Accuracy:
     """Compare one output of the fused graph, and of the unfused one, with the float64 result.
 
     Integers must all be those of the float64 result, or all those of the unfused graph: a rounding can move them. Where
     the unfused result overflows, the fused one may do so as well.
     stored: whether `ATTRIBUTE` applies. reads_infinity: whether an operand or constant is infinite. Then an infinite result, such
-    as a hidden score, is no overflow, and must stay.
+    as a hidden score, is no overflow, and must stay. undefined: whether a NaN is no overflow either, and must stay.
     """
     if fused.shape != exact.shape:
         return _refused(f"has shape {list(fused.shape)}, not {list(exact.shape)}")
@@ -89,6 +95,9 @@ def accuracy(
         infinite = np.isinf(exact) & (own == exact) & (wide != exact)
         if reads_infinity and infinite.any():
             return _other(wide, exact, infinite)
+        numbers = np.isnan(exact) & np.isnan(own) & ~np.isnan(wide)
+        if undefined and numbers.any():
+            return _other(wide, exact, numbers)
         lost = finite & ~np.isfinite(own)
         compared = finite & ~(lost & _same(wide, own))
         distances = [_distance(wide[part], own[part], exact[part], floor) for part in parts_by_size(exact, compared)]

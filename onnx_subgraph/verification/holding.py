@@ -35,6 +35,8 @@ FOLDED = 2.0
 """Allowed error for folded weights of a narrow dtype, which are rounded once more; in ulps of the largest value."""
 SMALLEST = 2.0**-10
 """The gain of smaller results of a narrow dtype is not checked: their roundings are larger than a unit in the last place."""
+DEFINED = frozenset(("finite", "nonzero", "visible"))
+"""What a pattern may assume of its operands so that none of its results is NaN."""
 MOST_NAMED = 4
 """The most values that are named where a replacement does not run on them."""
 
@@ -66,11 +68,13 @@ class Held:
 class Holding:
     """A rewrite on one provider, to be checked on any number of values. Sessions are opened when they are needed."""
 
-    def __init__(self, cutting: Cutting, provider: str) -> None:
+    def __init__(self, cutting: Cutting, provider: str, *, fix_overflows: bool = False) -> None:
+        """fix_overflows: a result that is NaN may become a number."""
         self._results = cutting.results
         self._before, self._after = Side(cutting.before, provider), Side(cutting.after, provider)
         self._names = dict(cutting.results)
         self._rounded_before = _rounded_before(cutting)
+        self._undefined_stays = not fix_overflows and cutting.rewrite.assumes.isdisjoint(DEFINED)
 
     def on(self, values: Values) -> Held:
         """Its worst result. values: of everything that it reads."""
@@ -95,6 +99,7 @@ class Holding:
     def _against_truth(self, truth: Values, unfused: Outputs | Failure, fused: Outputs, values: Values) -> list[Held]:
         how = {
             "stored": self._after.stores_floats and not self._before.stores_floats,
+            "undefined": self._undefined_stays and not self._before.overflows,
             "reads_infinity": any(map(has_infinity, truth.values())) and self._before.reads_infinity(values),
         }
         held = []

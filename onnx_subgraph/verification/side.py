@@ -113,6 +113,11 @@ class Side:
         return noises
 
     @property
+    def overflows(self) -> bool:
+        """Whether its evaluation in float64 had a number that is too large for float64."""
+        return self._exact is not None and self._exact.overflowed
+
+    @property
     def stores_floats(self) -> bool:
         """Whether it stores a number as an attribute, which is always float32."""
         return self._proto is not None and has_float_attribute(self._proto)

@@ -88,6 +88,7 @@ def check_sites(
     thorough: bool = False,
     drawn: bool = False,
     wide: bool = False,
+    fix_overflows: bool = False,
     earlier: Sequence[Cutting] = (),
     later: Sequence[ir.Model] = (),
 ) -> tuple[SiteCheck, ...]:
@@ -95,9 +96,9 @@ def check_sites(
 
     source: the file that the model was read from. cases: the feeds to run it on. thorough: check every rewrite, even equal ones,
     on all cases. drawn: use drawn values everywhere, so that the model is not run; the feeds of the cases are then not needed.
-    wide: draw values of all magnitudes. earlier: the rewrites before these, which are not checked.
-    later: the model after the rewrites, or between them. What a site reads is captured from the first model that has all of it: a
-    change that is no rewrite may have made a part of it.
+    wide: draw values of all magnitudes. fix_overflows: a result that is NaN may become a number.
+    earlier: the rewrites before these, which are not checked. later: the model after the rewrites, or between them.
+    What a site reads is captured from the first model that has all of it: a change that is no rewrite may have made a part of it.
     """
     if isinstance(cases, Failure):
         return tuple(SiteCheck(c.rewrite, provider, unknown=cases.message) for c in cuttings)
@@ -106,9 +107,8 @@ def check_sites(
 
     def sites_of(captured: ir.Model) -> _Sites:
         remade = Remade((*earlier, *cuttings), capturable(captured), provider)
-        return _Sites(
-            Capture(captured, source, provider), provider, cases if thorough else cases[:CASES], thorough, remade, drawn, wide
-        )
+        few = cases if thorough else cases[:CASES]
+        return _Sites(Capture(captured, source, provider), provider, few, thorough, remade, drawn, wide, fix_overflows)
 
     checks: dict[Cutting, SiteCheck] = {}
     for captured in (model, *later):
@@ -151,6 +151,7 @@ class _Sites:
     remade: Remade
     drawn: bool
     wide: bool
+    fix_overflows: bool
 
     def checked(self, cuttings: Sequence[Cutting]) -> dict[Cutting, SiteCheck]:
         """The check of each of these cuttings."""
@@ -177,7 +178,7 @@ class _Sites:
             if not self.thorough and (part := self._on_part(cutting, captured)) is not None:
                 checks[cutting] = self._check(cutting, part)
                 continue
-            holding = Holding(cutting, self.provider)
+            holding = self._holding(cutting)
             found = [_held(holding, values) for values in (captured if self.thorough else _few(captured, cutting))]
             worst = max(found, key=lambda held: held.gravity)
             checks[cutting] = self._check(cutting, worst)
@@ -186,6 +187,9 @@ class _Sites:
                 checks[cutting] = drawn if drawn.accuracy is not None or not worst.shows else checks[cutting]
         arrays = (a for values in flowing if not isinstance(values, Failure) for a in values.values())
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def _holding(self, cutting: Cutting) -> Holding:
+        return Holding(cutting, self.provider, fix_overflows=self.fix_overflows)
 
     def _uncaptured(self, cutting: Cutting) -> ir.Model | None:
         """A smaller input for a local operator, if its values are known to be huge or the model is slow; None otherwise."""
@@ -198,7 +202,7 @@ class _Sites:
         if isinstance(values, Failure) or bytes_read(values, cutting) <= LARGE:
             return None
         for part in crops(cutting, values):
-            held = Holding(cutting, self.provider).on(part)
+            held = self._holding(cutting).on(part)
             proves = held.shows and held.against == "float64" and held.accuracy is not None and held.accuracy.holds
             if proves and not _shows_little([part]):
                 return held
@@ -213,8 +217,7 @@ class _Sites:
             return self._check(cutting, flowing)
         if apart := read_apart(cutting):
             return SiteCheck(cutting.rewrite, self.provider, unknown=flowing.unknown or f"only the fused operator reads {apart}")
-        holding = Holding(cutting, self.provider)
-        read = reading or cutting.before
+        holding, read = self._holding(cutting), reading or cutting.before
         drawn = (on_drawn(holding, read, case, cutting, wide=self.wide) for case in self.cases)
         found = [held for held in drawn if held is not None]
         if not found:

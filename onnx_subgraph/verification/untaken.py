@@ -26,17 +26,24 @@ from onnx_subgraph.verification.site import SiteCheck, check_sites
 
 
 def check_untaken(
-    reference: ir.Model, candidate: ir.Model, source: Path, provider: str, cases: Sequence[Case], reached: Collection[str]
+    reference: ir.Model,
+    candidate: ir.Model,
+    source: Path,
+    provider: str,
+    cases: Sequence[Case],
+    reached: Collection[str],
+    fix_overflows: bool,
 ) -> tuple[SiteCheck, ...]:
     """Check every subgraph that no run took and that differs between the two models, and what only such subgraphs read.
 
     Shapes must be inferred. The root of a check is the subgraph; its place is in the main graph if a value that it reads differs.
     source: the file of the reference. reached: the names of the candidate's nodes that ran.
+    fix_overflows: a result that is NaN may become a number.
     """
     before, after = Outline(reference), Outline(candidate)
     constants = Constants(reference), Constants(candidate)
     mine = {before.scope(graph): graph for graph in before.graphs}
-    held = _Held(reference, source, provider, cases)
+    held = _Held(reference, source, provider, cases, fix_overflows)
     untaken = [(after.scope(g), g) for g in after.graphs if g is not candidate.graph and _is_untaken(g, reached)]
     checks: list[SiteCheck] = []
     for scope, graph in untaken:
@@ -60,6 +67,7 @@ class _Held(NamedTuple):
     source: Path
     provider: str
     cases: Sequence[Case]
+    fix_overflows: bool
 
     def checks(self, mine: Body, other: Body) -> tuple[SiteCheck, ...]:
         """The checks of one subgraph; empty where it is the same.
@@ -76,7 +84,8 @@ class _Held(NamedTuple):
         return found if all(one.proved or one.wrong for one in found) else (check,)
 
     def _checked(self, cuttings: Sequence[Cutting]) -> tuple[SiteCheck, ...]:
-        return check_sites(self.reference, self.source, cuttings, self.provider, self.cases)
+        given = self.reference, self.source, cuttings, self.provider, self.cases
+        return check_sites(*given, fix_overflows=self.fix_overflows)
 
 
 def _is_untaken(graph: ir.Graph, reached: Collection[str]) -> bool:

@@ -85,10 +85,10 @@ def verify(
         else:
             found = both_ways(original, model, library, numerics_of(model), candidate)
         found = replace(found, reason="; ".join(filter(None, (found.reason, missing))))
-        return _with_untaken_bodies(found, original, model)
+        return _with_untaken_bodies(found, original, model, fix_overflows)
 
 
-def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Model) -> Verdict:
+def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Model, fix_overflows: bool) -> Verdict:
     """The verdict with what is known of subgraphs that no run took, and that differ from the original's or that one model lacks.
 
     It becomes "different" where one is wrong, "not-run" where nothing shows that one is right.
@@ -99,7 +99,7 @@ def _with_untaken_bodies(found: Verdict, original: Reference, candidate: ir.Mode
     if not any(model.functions or len(within(model.graph)) > 1 for model in (original.original, candidate)):
         return found
     before, after, path = decided(original.original), decided(candidate), original.path
-    checks = check_untaken(before, after, path, provider, cases, found.reached.reached)
+    checks = check_untaken(before, after, path, provider, cases, found.reached.reached, fix_overflows)
     if wrong := next((check for check in checks if check.wrong), None):
         assert wrong.accuracy is not None
         far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"

@@ -71,3 +71,16 @@ def test_an_overflow_may_stay_as_it_is_in_the_unfused_graph() -> None:
     for wrong in ([np.nan, 0.5, 2], [100, np.inf, 2], [-np.inf, np.nan, 2], [np.inf, np.nan, 2.1], [90, np.nan, 2]):
         assert not accuracy.accuracy(np.array(wrong, np.float32), unfused, exact).holds
     assert not accuracy.accuracy(unfused, None, exact).holds
+
+
+def test_no_number_counts_unless_it_is_an_overflow() -> None:
+    exact = np.array([np.nan, 1.0, 2.0])
+    undefined = exact.astype(np.float32)
+    assert accuracy.accuracy(undefined, undefined, exact, undefined=True).holds
+    for wrong in (0.0, np.inf, -np.inf):
+        other = np.array([wrong, 1, 2], np.float32)
+        assert not accuracy.accuracy(other, undefined, exact, undefined=True).holds
+        assert not accuracy.accuracy(other, None, exact, undefined=True).holds
+        assert accuracy.accuracy(other, other, exact, undefined=True).holds, "as in the original"
+        assert accuracy.accuracy(undefined, other, exact, undefined=True).holds, "as in float64"
+        assert accuracy.accuracy(other, undefined, exact).holds

@@ -598,6 +598,24 @@ def test_verify_can_not_decide_if_nothing_shows_a_branch_that_no_run_takes(tmp_p
     assert verdict.verdict == "not-run" and "no run took" in verdict.reason and "--inputs" in verdict.reason
 
 
+LOGARITHM = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 8] x) => (float[n, 8] y) <float most = {1e6}, float one = {1.0}> {
+  m = ReduceMax <keepdims = 0> (x)  c = Greater (m, most)
+  y = If (c) <then_branch = t () => (float[n, 8] u) { l = Log (x) e = Exp (l) u = Add (e, one) },
+              else_branch = f () => (float[n, 8] v) { v = Neg (x) }>
+}
+"""
+
+
+def test_a_number_in_the_place_of_none_is_another_result(tmp_path: Path) -> None:
+    model = write(tmp_path / "m.onnx", LOGARITHM)
+    number = write(tmp_path / "n.onnx", LOGARITHM.replace("l = Log (x) e = Exp (l)", "e = Identity (x)"))
+    verdict = verify(model, number)
+    assert verdict.verdict == "different" and "which no run took" in verdict.runs[-1].problem
+    assert verify(model, number, fix_overflows=True).verdict == "equivalent"
+
+
 def branches(tmp_path: Path, *thens: str) -> list[Path]:
     """Models with a branch that no run takes."""
     header = HEADER.replace("(float[n, 8] y)", "(float[a, b] y)")

@@ -98,6 +98,65 @@ def test_an_infinite_constant_stays_infinite(tmp_path: Path, least: float) -> No
     assert (undone.found, undone.output, undone.problem) == ("site", "a", "is -59, not -inf")
 
 
+LOGARITHM = """
+id: logarithm
+summary: A power by its logarithm, which is NaN for negative numbers
+match: |
+  y = Exp(Log(x)) * z
+replace:
+  standard: y = x * z
+ASSUMES
+example: {x: "float32[2, 8]", z: "float32[2, 8]"}
+"""
+
+
+@pytest.mark.parametrize("least", [1e6, -1e6], ids=["a branch that no run takes", "a branch that every run takes"])
+def test_a_result_without_a_number_stays_so(tmp_path: Path, least: float) -> None:
+    """Both branches hide it in the end, and another end would not."""
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 8] x, float[n, 8] z) => (float[n, 8] y) <float zero = {{0.0}}, float least = {{{least}}}> {{
+      most = ReduceMax <keepdims = 0> (x)  c = Greater (most, least)
+      y = If (c) <then_branch = t () => (float[n, 8] u) {{
+                    l = Log (x) e = Exp (l) a = Mul (e, z) n = Less (x, zero) u = Where (n, zero, a) }},
+                  else_branch = e () => (float[n, 8] v) {{ v = Neg (x) }}>
+    }}
+    """
+    model, only = write(tmp_path / "m.onnx", text), ("logarithm",)
+    (undone,) = held(model, only, patterns(tmp_path, LOGARITHM.replace("ASSUMES\n", ""))).undone
+    assert (undone.found, undone.output) == ("site", "a") and undone.problem.endswith(", not nan")
+    kept = fuse(model, None, load_patterns([tmp_path / "pack"]), Options(only=only, fix_overflows=True, dry_run=True))
+    assert not kept.undone and kept.verdict.verdict == "equivalent"
+    assuming = held(model, only, patterns(tmp_path / "assuming", LOGARITHM.replace("ASSUMES", "assumes: finite")))
+    assert not assuming.undone and [check.proved for check in assuming.sites] == [True]
+
+
+SHARE = """
+id: share
+summary: A Softmax that is right where its own definition overflows
+match: |
+  e = Exp(x)
+  y = e / ReduceSum(e, axes=[-1])
+replace:
+  standard: y = Softmax(x, axis=-1)
+example: {x: "float32[2, 8]"}
+"""
+
+
+def test_what_overflows_even_in_float64_may_become_a_number(tmp_path: Path) -> None:
+    """e^800 is infinite in float64. The network hides the rows that have it."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 2, 8] x) => (float[n, 2, 8] y) <float zero = {0.0}, float most = {80.0}, float[2, 1] far = {1, 9999}> {
+      f = Mul (x, far)  e = Exp (f)  s = ReduceSum <keepdims = 1> (e, last)  p = Div (e, s)
+      m = ReduceMax <axes = [-1]> (f)  h = Greater (m, most)  y = Where (h, zero, p)
+    }
+    """
+    model = write(tmp_path / "m.onnx", text, last=np.array([-1]))
+    result = held(model, ("share",), patterns(tmp_path, SHARE))
+    assert not result.undone and [check.proved for check in result.sites] == [True]
+
+
 STEEP = """
 id: steep
 summary: A sigmoid that overflows as it did before
