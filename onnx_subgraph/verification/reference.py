@@ -127,7 +127,7 @@ class Reference:
         found = self._verdict(fused, file, weights, also or {}, coarser)
         if found.blind and not self._wide and self._inputs is None:
             self._wide = True
-            for made in (self._cases, self._drawings, self._flips, self._remarks):
+            for made in (self._cases, self._drawings, self._flips):
                 made.clear()
             found = self._verdict(fused, file, weights, also or {}, coarser)
         return found
@@ -136,6 +136,7 @@ class Reference:
         self, fused: ir.Model, file: Path | None, weights: Path | None, also: Mapping[str, Opener], coarser: float
     ) -> Verdict:
         """The verdict on the inputs that are drawn now. file: of the candidate, if it has one."""
+        self._remarks.clear()
         strength = _strength(fused)
         with declared_only(self.original), declared_only(fused):
             problems = interface_problems(self.original, fused)
@@ -156,12 +157,13 @@ class Reference:
             runs += self._compared(self.providers[0], ran, coarser, also=True)
         drawings = [self.fed(provider) for provider in self.providers]
         apart = tuple(dict.fromkeys(source for one in drawings for source in one.drawn_otherwise(fused)))
+        drawn = (remark for drawing in self._drawings.values() for remark in drawing.remarks)
         unlike = [f"the candidate draws other numbers than {listed(apart)}"] if apart else []
         verdict = Verdict(
             "equivalent" if all(run.equal for run in runs) else "different",
             strength,
             tuple(runs),
-            "; ".join((*unlike, *self._remarks)),
+            "; ".join(dict.fromkeys((*unlike, *drawn, *self._remarks))),
             tuple(trial.placements),
             self._showings,
             random=tuple(dict.fromkeys(str(source) for one in drawings for source in one.sources if source not in apart)),
@@ -190,9 +192,7 @@ class Reference:
         assert not isinstance(cases, Failure)
         if drawing.unmeasured:
             self._tell(f"noise on {provider}")
-        widened = drawing.widen(cases)
-        self._remarks |= dict.fromkeys(drawing.remarks)
-        return widened
+        return drawing.widen(cases)
 
     def _compared(self, provider: str, outcomes: Iterable[Outcome], coarser: float = 1.0, also: bool = False) -> list[Run]:
         """The outcomes compared with the provider's cases. The noise is measured as far as it decides.
@@ -279,7 +279,6 @@ class Reference:
         check_given_shapes(model.graph.inputs, self._shapes, given)
         cases = drawing.cases(self._seed, self._shapes, given)
         if not isinstance(cases, Failure):
-            self._remarks |= dict.fromkeys(drawing.remarks)
             self._drawings[provider] = drawing
         return cases
 

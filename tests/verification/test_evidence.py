@@ -598,6 +598,19 @@ def test_verify_can_not_decide_if_nothing_shows_a_branch_that_no_run_takes(tmp_p
     assert verdict.verdict == "not-run" and "no run took" in verdict.reason and "--inputs" in verdict.reason
 
 
+def test_a_verdict_says_nothing_of_the_model_before(tmp_path: Path) -> None:
+    """The wrong model is compared with float64, where CDist has no definition, and the right one need not be."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[n, 8] x) => (float[n, m] y) { d = com.microsoft.CDist <metric = "euclidean"> (x, x) y = END (d) }
+    """
+    right, wrong = (write(tmp_path / f"{end}.onnx", text.replace("END", end)) for end in ("Identity", "Tanh"))
+    reference = Reference(right, wide=True)
+    before, different, after = (reference.verdict(model) for model in (right, wrong, right))
+    assert (different.verdict, after.verdict) == ("different", "equivalent")
+    assert "float64" in different.reason and after.reason == before.reason
+
+
 LOGARITHM = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 8] x) => (float[n, 8] y) <float most = {1e6}, float one = {1.0}> {
