@@ -141,7 +141,8 @@ class _Judge:
 
     def _checks(self, cuttings: Sequence[Cutting], **how: Any) -> list[SiteCheck]:
         with self.clock.stage("sites"):
-            held = partial(check_sites, self.base, self.reference.path, cuttings, fix_overflows=self.options.fix_overflows, **how)
+            held = partial(check_sites, self.base, self.reference.path, cuttings, fix_overflows=self.options.fix_overflows)
+            held = partial(held, **how)
             return [check for provider in self.options.providers for check in held(provider, self.reference.cases(provider))]
 
 
@@ -161,8 +162,8 @@ class _BySites:
         sizes = islice(assignments(list(self.base.graph.inputs), self.options.shapes), CASES)
         cases = [Case(found, self.options.seed, {}) for found in sizes]
         with self.clock.stage("sites"):
-            how = {"thorough": self.options.sites, "drawn": True, "fix_overflows": self.options.fix_overflows}
-            held = partial(check_sites, self.base, self.model, fused.cuttings, **how)
+            held = partial(check_sites, self.base, self.model, fused.cuttings, fix_overflows=self.options.fix_overflows)
+            held = partial(held, thorough=self.options.sites, drawn=True)
             return [_not_blamed(check) for provider in self.options.providers for check in held(provider, cases)]
 
     def doubt(self, fused: Fused, wrong: Collection[Rewrite]) -> list[SiteCheck]:
