@@ -96,10 +96,12 @@ def count_of(array: np.ndarray | None) -> Count | None:
 
 
 def _product(constants: Constants, node: ir.Node, parts: Sequence[Count | None], shape: tuple[Dim, ...]) -> Count | None:
-    """The product of what counts by ones from 0 along one axis, and a number."""
+    """The product of a number, and what counts by ones from 0 along one axis or is 0."""
     for counting, factor in zip(parts, reversed(node.inputs), strict=True):
         size = number(constants, factor)
-        if counting is not None and size is not None and not counting.start and [s.by for s in counting.strides.values()] == [1]:
+        if counting is None or size is None or counting.start:
+            continue
+        if [stride.by for stride in counting.strides.values()] in ([], [1]):
             axes = _behind(counting, shape)
             return None if axes is None else Count(0, shape, {axis: Stride(size) for axis in axes})
     return None

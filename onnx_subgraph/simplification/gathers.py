@@ -128,14 +128,13 @@ def _unsqueezed(constants: Constants, node: ir.Node) -> Unsqueezed | None:
 
 def _of_pairs(constants: Constants, matrix: ir.Value, indices: ir.Value) -> Unsqueezed | None:
     """For GatherND from a matrix, with pairs of a row and a column."""
-    strides: dict[int, Stride] = {}
-    for found in _halves(constants, indices):
-        if found is None or found.start or len(found.strides) != 1:
+    halves, shape = _halves(constants, indices), indices.shape
+    strides: list[tuple[int, Stride] | None] = []
+    for found in halves:
+        if found is None or found.start or len(found.strides) > 1 or any(stride.by != 1 for stride in found.strides.values()):
             return None
-        strides |= found.strides
-    in_order = list(strides) == sorted(strides) and all(stride.by == 1 for stride in strides.values())
-    shape = indices.shape
-    return _of_matrix(matrix, strides, tuple(shape.dims)[:-1]) if in_order and shape is not None else None
+        strides.append(next(iter(found.strides.items()), None))
+    return _of_matrix(matrix, strides, tuple(shape.dims)[:-1]) if len(strides) == 2 and shape is not None else None
 
 
 def _halves(constants: Constants, indices: ir.Value) -> list[Count | None]:
@@ -158,41 +157,45 @@ def _of_flat(constants: Constants, source: ir.Value, indices: ir.Value, result: 
         return None
     matrix, found = flat.inputs[0], count(constants, indices)
     shape = dims(matrix)
-    if matrix is None or shape is None or len(shape) != 2 or found is None or found.start or len(found.strides) != 2:
+    if matrix is None or shape is None or len(shape) != 2 or found is None or found.start:
         return None
-    row, column = (found.strides[axis].by for axis in sorted(found.strides))
-    is_row_major = column == 1 and row != 1 and same_dim(row, shape[1]) and all(same_dim(dim, 1) for dim in before[1:])
-    return _of_matrix(matrix, found.strides, after) if is_row_major else None
+    strides = sorted(found.strides.items())
+    row, column = (None, *strides) if len(strides) == 1 else strides if len(strides) == 2 else (None, None)
+    if column is None or column[1].by != 1 or not all(same_dim(dim, 1) for dim in before[1:]):
+        return None
+    is_row_major = row is None or (row[1].by != 1 and same_dim(row[1].by, shape[1]))
+    return _of_matrix(matrix, [row, column], after) if is_row_major else None
 
 
-def _of_matrix(matrix: ir.Value, strides: dict[int, Stride], shape: Sequence[Dim]) -> Unsqueezed | None:
-    """All rows of a matrix, and all columns or those of a Range, along these axes of the result.
+def _of_matrix(matrix: ir.Value, strides: Sequence[tuple[int, Stride] | None], shape: Sequence[Dim]) -> Unsqueezed | None:
+    """All rows of a matrix, and all columns or those of a Range, along these axes of the result; the only row along no axis.
 
     A column that the matrix does not have is an error then; in a flattened matrix it was one of the next row.
     """
-    sizes = dims(matrix)
-    if sizes is None or len(sizes) != 2 or len(strides) != 2 or max(strides) >= len(shape):
+    sizes, (rows, columns) = dims(matrix), strides
+    if sizes is None or len(sizes) != 2 or columns is None or columns[0] >= len(shape):
         return None
-    row, column = sorted(strides)
-    others = [axis for axis in range(len(shape)) if axis not in strides]
-    if not same_dim(shape[row], sizes[0]) or not all(same_dim(shape[axis], 1) for axis in others):
+    column, by = columns
+    row = next((axis for axis in range(column) if same_dim(shape[axis], 1)), column) if rows is None else rows[0]
+    others = [axis for axis in range(len(shape)) if axis not in (row, column)]
+    if row >= column or not same_dim(shape[row], sizes[0]) or not all(same_dim(shape[axis], 1) for axis in others):
         return None
     if same_dim(shape[column], sizes[1]):
         return Unsqueezed(matrix, others)
-    columns = strides[column].source
-    return None if columns is None else Unsqueezed(matrix, others, columns)
+    return None if by.source is None else Unsqueezed(matrix, others, by.source)
 
 
 def _of_reshapes(node: ir.Node) -> Unsqueezed | None:
-    """For a Reshape, maybe behind others, that adds axes to a value."""
+    """For a Reshape, maybe behind others, that adds axes to a value: to the earliest one."""
     shape, source = dims(node.outputs[0]), node.inputs[0]
+    found: Unsqueezed | None = None
     while source is not None and shape is not None:
         before = dims(source)
         if before is not None and (axes := _added(before, shape)):
-            return Unsqueezed(source, axes)
+            found = Unsqueezed(source, axes)
         maker = source.producer()
         source = maker.inputs[0] if maker is not None and _keeps_order(maker) else None
-    return None
+    return found
 
 
 def _keeps_order(node: ir.Node) -> bool:

@@ -49,6 +49,33 @@ def test_a_gather_of_all_elements_is_an_unsqueeze(body: str, sizes: tuple[int, i
     assert np.array_equal(run(written, feeds(model, sizes))[0], run(model, feeds(model, sizes))[0])
 
 
+@pytest.mark.parametrize("body", [PAIRS, FLAT], ids=["pairs", "flat"])
+def test_a_gather_of_all_elements_of_a_batch_of_one_is_an_unsqueeze(body: str) -> None:
+    """There the indices of rows do not count: they are all 0."""
+    model = of(body, "float[1, T] x")
+    found, written = simplified(model)
+    assert found.simpler and operators(written) == {"Unsqueeze": 1, "Neg": 1}
+    assert np.array_equal(run(written, feeds(model, (1, 5)))[0], run(model, feeds(model, (1, 5)))[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        (PAIRS.replace("Expand(row, places)", "Expand(begin, places)"), "float[2, T] x"),
+        (PAIRS.replace("Max(row", "Max(begin").replace("Expand(row", "Expand(begin"), "float[1, T] x"),
+        (FLAT.replace("Add(column, k)", "Add(column, begin)"), "float[2, T] x"),
+        (FLAT.replace("Add(column, k)", "Add(column, column)"), "float[1, T] x"),
+    ],
+    ids=["the first of two rows", "a row that is not there", "the first row of two, flat", "every second column"],
+)
+def test_a_gather_of_one_row_of_others_stays(body: str, inputs: str) -> None:
+    offset = "zero" if "[2" in inputs else "one"
+    begin = f"begin = Unsqueeze({offset}, before) "
+    model = parsed(SIZES + begin + body, inputs, "float[A, B, C, D] y", f"{NUMBERS}, int64[4] before = {{0, 1, 2, 3}}")
+    _, written = simplified(model)
+    assert operators(written)["GatherND"] + operators(written)["Gather"] >= 1
+
+
 ROWS = "places = Unsqueeze(i, at) g = GatherND{batch}(x, places) y = Neg(g)"
 
 
