@@ -58,7 +58,7 @@ def examples(
 
 
 def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:
-    """Symbol → the number, or the other symbol, that it is required to be."""
+    """Symbol → the size that it is required to be, in other symbols."""
     equal: dict[str, Size] = {}
 
     def symbol(size: Size) -> str:
@@ -67,10 +67,13 @@ def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:
     def known(size: Size) -> Size:
         return known(equal[symbol(size)]) if symbol(size) in equal else size
 
+    def has(size: Size, name: str) -> bool:
+        return any(s == name or (s in equal and has(equal[s], name)) for s in size.symbols)
+
     for atom in atoms:
         for pair in _same(atom):
             first, second = sorted(map(known, pair), key=lambda size: not symbol(size))
-            if first != second and symbol(first) and (symbol(second) or not second.symbols):
+            if symbol(first) and not has(second, symbol(first)):
                 equal[symbol(first)] = second
     return equal
 

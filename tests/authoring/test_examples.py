@@ -22,6 +22,11 @@ EQUAL = {
         "[7, 2], [3, 7], [3]",
     ),
     "Concat": ("float[m, k] a, float[p, n] b", "e = Sin(a) f = Erf(b) g = Concat<axis = 1>(e, f) y = Cos(g)", "[7, 5], [7, 2]"),
+    "an axis twice as long": (
+        "float[1, 1, n] a, float[1, 1, m] b",
+        "w = Constant<value = float[1, 1, 2] {1, 1}>() c = ConvTranspose<strides = [2]>(a, w) e = Sin(c) y = Mul(e, b)",
+        "[1, 1, 4], [1, 1, 4]",
+    ),
     "elements": ("float[m, k] a, float[p, n] b", "e = Sin(a) g = Max(e, b) y = Cos(g)", "[2, 3], [2, 3]"),
 }
 SMALL = {
