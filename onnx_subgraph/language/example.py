@@ -6,6 +6,7 @@ Values with the same example can share a key: `scale, shift: float32[8]`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -21,6 +22,9 @@ USAGE = 'write `"float32[2, 8]"`, with `constant` or `in [-1, 1]` after it, or a
 _TENSOR = re.compile(r"\s*(\w+)\s*\[([^\]]*)\](.*)", re.DOTALL)
 _RANGE = re.compile(r"\bin\s*\[([^,\]]*),([^,\]]*)\]")
 _MAX_ELEMENTS = 10_000_000
+_MAX_FLOAT = 3e38
+"""What float32 holds, and what can be drawn between it and its negative."""
+_MAX_INTEGER = 2**63 - 1
 
 
 def each_example(data: Fields) -> Fields:
@@ -46,7 +50,7 @@ def read_example(name: str, data: Data) -> Example:
         raise PatternError(f"the example of `{name}` is empty", span=data.span, hint=hint)
     tensor = _TENSOR.fullmatch(data.text)
     if tensor is None:
-        scalar = read_scalar(data)
+        scalar = _literal(data)
         return Example(_dtype(scalar), (), value=scalar)
     dtype, dims, rest = tensor.groups()
     if dtype not in DTYPES:
@@ -55,7 +59,7 @@ def read_example(name: str, data: Data) -> Example:
     low, high = None, None
     limits = _RANGE.search(rest)
     if limits is not None:
-        low, high = (_number(data, text) for text in limits.groups())
+        low, high = (_number(data, text, dtype) for text in limits.groups())
         if low > high:
             raise PatternError("the range ends before it begins", span=data.span, hint=f"write `in [{high:g}, {low:g}]`")
         rest = rest[: limits.start()] + rest[limits.end() :]
@@ -84,7 +88,7 @@ def _list(data: Items) -> tuple[Static, ...]:
     for item in data.items:
         if not isinstance(item, Scalar | Items):
             raise PatternError("a list of an example holds numbers or strings", span=item.span, hint=USAGE)
-        values.append(read_scalar(item) if isinstance(item, Scalar) else _list(item))
+        values.append(_literal(item) if isinstance(item, Scalar) else _list(item))
         if _sizes(values[-1]) != _sizes(values[0]):
             raise PatternError(
                 "the rows of an example differ in length", span=item.span, hint="give each row equally many elements"
@@ -126,8 +130,33 @@ def _shape(data: Scalar, dims: str) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _number(data: Scalar, text: str) -> float:
+def _literal(data: Scalar) -> bool | int | float | str:
+    """A value that is written out. Raises PatternError for a number that no element type holds."""
+    value = read_scalar(data)
+    if isinstance(value, int) and not -_MAX_INTEGER <= value <= _MAX_INTEGER:
+        raise PatternError("the number is too large", span=data.span, hint="an integer has at most 64 bits")
+    if isinstance(value, float) and math.isinf(value) and "inf" not in data.text.lower():
+        raise PatternError("the number is too large", span=data.span, hint="write `inf` for infinity")
+    return value
+
+
+def _number(data: Scalar, text: str, dtype: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         raise PatternError(f"`{text.strip()}` is not a number", span=data.span, hint=USAGE) from None
+    low, high = _limits(dtype)
+    if not low <= number <= high:
+        raise PatternError(
+            f"`{text.strip()}` is no limit of a range of {dtype}", span=data.span, hint=f"give a number from {low:g} to {high:g}"
+        )
+    return number
+
+
+def _limits(dtype: str) -> tuple[float, float]:
+    """The numbers between which values of an element type are drawn."""
+    digits = re.search(r"\d+", dtype)
+    if digits is None or "int" not in dtype:
+        return -_MAX_FLOAT, _MAX_FLOAT
+    values = 2 ** int(digits.group())
+    return (0, min(values - 1, _MAX_INTEGER)) if dtype.startswith("u") else (-values // 2, values // 2 - 1)

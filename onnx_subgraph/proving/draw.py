@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
+import ml_dtypes  # registers bfloat16 with numpy
 import numpy as np
 
 from onnx_subgraph.inputs.draws import magnitudes
@@ -56,5 +56,6 @@ def draw(name: str, example: Example, dtype: str, shape: tuple[int, ...] | None 
         low, high = int(example.low or 0), int(example.high if example.high is not None else 7)
         return rng.integers(low, high + 1, size).astype(dtype)
     if example.low is not None and example.high is not None:
-        return rng.uniform(example.low, example.high, size).astype(dtype)
+        limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+        return rng.uniform(example.low, example.high, size).clip(float(limits.min), float(limits.max)).astype(dtype)
     return rng.standard_normal(size).astype(dtype)

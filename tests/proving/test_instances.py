@@ -11,10 +11,11 @@ import numpy as np
 import onnx
 import pytest
 
-from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.pattern import Example, Pattern
 from onnx_subgraph.proving import prove
 from onnx_subgraph.proving.batch import batched
 from onnx_subgraph.proving.covering import base_spellings, covering, spellings, spellings_of_each
+from onnx_subgraph.proving.draw import draw
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import mutants
 from onnx_subgraph.proving.sketch import alternatives_of
@@ -207,3 +208,10 @@ def test_an_instance_has_no_node_that_its_formula_lacks(formula: str) -> None:
     """A power is built once, a rearrangement that moves axes is one Transpose, and an unnamed part counts for nothing."""
     proof = prove(written(formula, "y = Relu(x)", '{x: "float32[2, 8]"}'))
     assert not any("nodes left" in failure for failure in proof.failures)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_range_that_a_narrower_type_does_not_hold_is_cut(dtype: str) -> None:
+    """An example of float32 stands for all floats; an infinite value would be another case than the author gave."""
+    drawn = draw("x", Example("float32", (50,), -3e38, 3e38), dtype)
+    assert np.isfinite(drawn.astype(np.float64)).all() and drawn.min() < 0 < drawn.max()
