@@ -39,6 +39,10 @@ def examples(
     symbols = list(dict.fromkeys(s for size in every for s in size.symbols))
     chosen = {symbol: _SYMBOLS[i % len(_SYMBOLS)] for i, symbol in enumerate(symbols)}
     equal = _equal(atoms)
+    for symbol, least in _reflected(atoms):
+        while symbol in equal and len(equal[symbol].symbols) == 1:
+            (symbol,) = equal[symbol].symbols
+        chosen[symbol] = max(chosen.get(symbol, 0), least)
     large = max((size.number for size in every), default=1)
     for scale in dict.fromkeys((_smallest([size.number for size in every], atoms), Scale(large, 1))):
 
@@ -55,6 +59,18 @@ def examples(
             texts |= {name: numbers[slot] for name, slot in formula.numbers.items()}
             texts |= {name: small(size) for name, size in formula.axes.items()}
             yield texts
+
+
+def _reflected(atoms: Sequence[Atom]) -> Iterator[tuple[str, int]]:
+    """Symbols of axes that a Pad reflects, and the least that they can be: an axis is longer than what is added to it."""
+    for atom in atoms:
+        match atom.form:
+            case Call(operator="Pad", domain="", keywords=keywords) if dict(keywords).get("mode") == "reflect":
+                pads = dict(keywords).get("pads", ())
+                extent = sizes(atom.operands[0].value) or ()
+                if isinstance(pads, tuple) and len(pads) == 2 * len(extent):
+                    for size, before, after in zip(extent, pads[: len(extent)], pads[len(extent) :], strict=True):
+                        yield from ((symbol, 1 + max(int(str(before)), int(str(after)))) for symbol in size.symbols)
 
 
 def _equal(atoms: Sequence[Atom]) -> dict[str, Size]:

@@ -52,6 +52,11 @@ SMALL = {
         "e = Sin(a) f, g = Split<axis = 1>(e, parts) u = Cos(f) v = Erf(g) y = Concat<axis = 1>(u, v)",
         "[2, 64]",
     ),
+    "an axis that is reflected": (
+        "float[m, n] a, float[q, r] b",
+        'e = Sin(a) f = Mul(e, b) y = Pad<mode: string = "reflect">(f, pads)',
+        "[2, 11], [2, 11]",
+    ),
     "a constant": ("float[2, 3] a", "e = Sin(a) u = Mul(e, three) y = Cos(u)", "[2, 3], [3] constant"),
 }
 TYPES = {
@@ -69,7 +74,8 @@ EXAMPLES = EQUAL | SMALL | TYPES
 def test_an_example_fits_the_formula(inputs: str, nodes: str, example: str, tmp_path: Path) -> None:
     """So the models that are made of it run."""
     text = f"""<ir_version: 8, opset_import: ["" : 18]> m ({inputs}) => (y)
-      <int64[3] split = {{2, 12, 8}}, int64[3] square = {{2, 16, 16}}, int64[2] parts = {{24, 40}}, float[3] three = {{1, 2, 3}}>
+      <int64[3] split = {{2, 12, 8}}, int64[3] square = {{2, 16, 16}}, int64[2] parts = {{24, 40}}, float[3] three = {{1, 2, 3}},
+       int64[4] pads = {{0, 9, 0, 10}}>
       {{ {nodes} }}"""
     made = authored(saved(tmp_path / "m.onnx", text))
     lines = takewhile(lambda line: line.startswith("  "), made.text.partition("\nexample:\n")[2].splitlines())
