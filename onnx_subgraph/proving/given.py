@@ -13,10 +13,13 @@ from onnx_subgraph.errors import ModelError, PatternError
 from onnx_subgraph.evaluator.truth import UnknownError, evaluate
 from onnx_subgraph.files.wellformed import check
 from onnx_subgraph.inputs.feeds import Feeds, draw_feeds
+from onnx_subgraph.inputs.sizes import symbols
 from onnx_subgraph.language.pattern import Case
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.proving.instance import Instance
 
+_LONGER = 8
+"""The size of an axis that has none, where a size of 1 leaves nothing to compare: most windows fit into it."""
 _HINT = "correct the model below `keeps` or `fuses`"
 
 
@@ -44,15 +47,19 @@ def given(case: Case) -> Instance:
 
 
 def drawn(proto: onnx.ModelProto) -> Feeds:
-    """Feeds for a model: positive floats where others make an output NaN or infinite everywhere."""
+    """Feeds for a model: longer axes where 1 gives no result, positive floats where one is NaN or infinite everywhere."""
     model = ir.from_proto(proto)
-    feeds = draw_feeds(model, {}, 0)
-    try:
-        outputs = [np.asarray(array) for array in evaluate(proto, feeds).values()]
-    except UnknownError:
-        return feeds
-    defined = all(array.dtype.kind not in "fc" or np.isfinite(array).any() for array in outputs if array.size)
-    return feeds if defined else draw_feeds(model, {}, 0, "positive")
+    shortest = draw_feeds(model, {}, 0)
+    for sizes in ({}, dict.fromkeys(symbols(model.graph.inputs), _LONGER)):
+        feeds = draw_feeds(model, sizes, 0) if sizes else shortest
+        try:
+            outputs = [np.asarray(array) for array in evaluate(proto, feeds).values()]
+        except UnknownError:
+            continue
+        if all(array.size for array in outputs):
+            defined = all(array.dtype.kind not in "fc" or np.isfinite(array).any() for array in outputs)
+            return feeds if defined else draw_feeds(model, sizes, 0, "positive")
+    return shortest
 
 
 def inferred(proto: onnx.ModelProto) -> ir.Model:

@@ -16,6 +16,7 @@ from onnx_subgraph.proving import prove
 from onnx_subgraph.proving.batch import batched
 from onnx_subgraph.proving.covering import base_spellings, covering, spellings, spellings_of_each
 from onnx_subgraph.proving.draw import draw
+from onnx_subgraph.proving.given import drawn
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import mutants
 from onnx_subgraph.proving.sketch import alternatives_of
@@ -213,5 +214,14 @@ def test_an_instance_has_no_node_that_its_formula_lacks(formula: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_a_range_that_a_narrower_type_does_not_hold_is_cut(dtype: str) -> None:
     """An example of float32 stands for all floats; an infinite value would be another case than the author gave."""
-    drawn = draw("x", Example("float32", (50,), -3e38, 3e38), dtype)
-    assert np.isfinite(drawn.astype(np.float64)).all() and drawn.min() < 0 < drawn.max()
+    values = draw("x", Example("float32", (50,), -3e38, 3e38), dtype)
+    assert np.isfinite(values.astype(np.float64)).all() and values.min() < 0 < values.max()
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 7])
+def test_axes_without_a_size_hold_the_windows_of_a_model(kernel: int) -> None:
+    """Of an empty result there is nothing to compare, and onnxruntime gives one where the standard gives none."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> place (float[n, 3, m] x) => (float[n, 3, ?] y)
+      {{ y = MaxPool <kernel_shape = [{kernel}], strides = [2]> (x) }}"""
+    feeds = drawn(onnx.parser.parse_model(text))
+    assert feeds["x"].shape == ((1, 3, 1) if kernel == 1 else (8, 3, 8))
