@@ -12,6 +12,7 @@ from onnx_subgraph.matching.view import View
 from onnx_subgraph.model.element_types import FLOATS, numpy_name
 from onnx_subgraph.model.nested import has_bodies
 from onnx_subgraph.operators.randomness import RANDOM
+from onnx_subgraph.operators.schemas import schema
 
 _BY_SHAPE = frozenset({"Expand", "Resize", "ConstantOfShape", "Range", "Shape", "Size"})
 """Operators whose result follows from a shape that is computed beside them."""
@@ -35,6 +36,8 @@ def obstacle(view: View, node: ir.Node) -> str:
         return "it draws random numbers"
     if view.schema(node) is None:
         return "its operator is not known"
+    if schema(node.op_type, node.domain) is None:
+        return "its operator was taken out of the standard, and no model of a later opset has it"
     if is_over_several_axes(view, node):
         return "it is over several axes, as before opset 13"
     if any(value is not None and value.dtype == ir.DataType.STRING for value in node.inputs):

@@ -268,6 +268,15 @@ def test_a_node_that_the_formula_would_leave_out_is_named(tmp_path: Path, nodes:
         assert said in str(raised.value) and raised.value.hint
 
 
+def test_an_operator_that_the_standard_has_no_longer_is_part_of_no_formula(tmp_path: Path) -> None:
+    """No model of it can be made at the opset of a proof."""
+    text = BEFORE.replace('"" : 18', '"" : 9') + "{ s = Sin(a) u = Upsample(s, scales) y = Erf(u) z = Cos(y) }"
+    path = saved(tmp_path / "m.onnx", text.replace("=> (y)", "=> (z)"))
+    with pytest.raises(UsageError, match=r"\(Upsample\): its operator was taken out of the standard"):
+        authored(path, Chosen(nodes=("s", "u", "y")))
+    assert "Upsample" not in authored(path).formula
+
+
 def test_nodes_that_compute_a_shape_are_said_by_the_names_of_axes(tmp_path: Path) -> None:
     nodes = """h = Shape<end = 1>(b) i = Identity(h) j = Concat<axis = 0>(i, last) e = Exp(b) f = Reshape(e, j) y = Sin(f)"""
     made = authored(saved(tmp_path / "m.onnx", f"{BEFORE}{{ {nodes} }}"), Chosen(nodes=("h", "i", "j", "e", "f", "y")))
