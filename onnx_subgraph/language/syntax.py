@@ -37,6 +37,7 @@ from onnx_subgraph.language.term import (
     Variable,
     walk,
 )
+from onnx_subgraph.operators.schemas import operator_names
 
 WORDS = ("rearrange", "repeat", "split")
 """The lower-case calls that are terms; the only other one is `sqrt` of a literal."""
@@ -423,13 +424,12 @@ class _Reader:
         return Operator(name, "" if qualified == "ai.onnx" else qualified)
 
     def lower_case_call(self, func: ast.Name) -> PatternError:
-        near = spelling.nearest(func.id, (*WORDS, "sqrt", *self.captures, *(self.formulas or ())))
-        camel = "".join(w[:1].upper() + w[1:] for w in func.id.split("_"))
-        hint = (
-            f"did you mean `{near}`?"
-            if near
-            else f"operators are CamelCase: `{camel}(…)`; the words are {', '.join(WORDS)}, sqrt"
-        )
+        plain = func.id.replace("_", "").lower()
+        operator = next((name for name in operator_names() if name.lower() == plain), "")
+        near = "" if operator else spelling.nearest(func.id, (*WORDS, "sqrt", *self.captures, *(self.formulas or ())))
+        camel = operator or "".join(w[:1].upper() + w[1:] for w in func.id.split("_"))
+        said = f"operators are CamelCase: `{camel}(…)`; the words are {', '.join(WORDS)}, sqrt"
+        hint = f"did you mean `{near}`?" if near else said
         return self.error(func, f"`{func.id}` is neither a word of the language nor a formula", hint)
 
     def attribute_error(self, node: ast.Attribute) -> PatternError:
