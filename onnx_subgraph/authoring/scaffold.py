@@ -6,7 +6,9 @@ import keyword
 import re
 import shutil
 import sys
+import sysconfig
 import tempfile
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from onnx_subgraph.errors import UsageError
@@ -77,6 +79,10 @@ def write_pack(folder: Path, name: str) -> tuple[Path, ...]:
     if package in TAKEN:
         raise UsageError(
             f"{package} has a meaning in Python, so the pack can't be imported", hint="give another name with --name"
+        )
+    if PathFinder.find_spec(package, [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]) is not None:
+        raise UsageError(
+            f"{package} is a package that is installed here, and pip would replace it", hint="give another name with --name"
         )
     if not (parent := folder.absolute().parent).is_dir():
         raise UsageError(f"{folder} can't be written: there is no folder {parent}", hint="make it first, or name another folder")

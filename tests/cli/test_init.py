@@ -145,3 +145,11 @@ def test_watching_needs_something_to_watch(run: Run) -> None:
 def test_the_pack_file_reads(run: Run, tmp_path: Path) -> None:
     run("init", tmp_path / "p")
     assert read_pack(tmp_path / "p" / "p").name == "p"
+
+
+@pytest.mark.parametrize("name", ["numpy", "onnx-ir", "yaml"])
+def test_the_name_of_an_installed_package_is_an_error(run: Run, tmp_path: Path, name: str) -> None:
+    """`pip install` of the pack would replace that package, or hide it."""
+    done = run("init", tmp_path / name)
+    assert done.code == 2 and not list(tmp_path.iterdir())
+    assert "is a package that is installed here" in done.err and "hint: give another name with --name" in done.err
