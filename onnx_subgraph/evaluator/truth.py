@@ -56,7 +56,8 @@ class Exact:
             with np.errstate(all="ignore", over="call", call=self._note):  # NaN and infinity are compared later
                 results = self._evaluator.run(None, given)
         except Exception as error:  # the evaluator raises what its operators raise
-            raise UnknownError(f"{type(error).__name__}: {error}") from error
+            said = error.__cause__ or error  # of shapes that do not broadcast, onnx itself says that types have issues
+            raise UnknownError(f"{type(said).__name__}: {said}".strip()) from error
         return dict(zip((o.name for o in self._wide.graph.output), results, strict=True))
 
     def _note(self, kind: str, flag: int) -> None:

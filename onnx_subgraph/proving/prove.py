@@ -115,7 +115,7 @@ class _Proof:
         models = covering(self.pattern)
         since = max([self.spelling(spelling) for spelling in spellings_of_each(models)], default=0)
         if not self.evaluated:
-            self.failures.append(f"no model made of the example is evaluated: {', '.join(self.notes) or 'it gives none'}")
+            self.failures.append(f"correct `example`: no model of it is evaluated: {', '.join(self.notes) or 'it gives none'}")
         for spelling in spellings_of_pairs(models, since) if self.pairs else ():
             self.spelling(spelling)
         plain = filter(None, map(self.build, map(Spelling, models.each)))

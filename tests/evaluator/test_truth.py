@@ -285,6 +285,12 @@ def test_a_model_that_can_not_be_evaluated_gives_an_error() -> None:
         evaluate(model, {"x": np.ones(2, np.float32)})
 
 
+def test_shapes_that_do_not_broadcast_are_named() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 18]> g (float[2, 8] x, float[3] b) => (y) { y = Mul(x, b) }'
+    with pytest.raises(UnknownError, match=r"\(2,8\) \(3,\)"):
+        evaluate(onnx.parser.parse_model(text), {"x": np.ones((2, 8), np.float32), "b": np.ones(3, np.float32)})
+
+
 def test_large_weights_are_fed_and_not_written_into_the_float64_file(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 4] x) => (float[1, 2] y) { y = MatMul (x, w) }'
     model, w = onnx.parser.parse_model(text), np.full((4, 2), 0.1, np.float32)

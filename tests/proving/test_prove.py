@@ -89,7 +89,7 @@ def test_an_example_whose_shapes_do_not_fit_proves_nothing() -> None:
     """Also where a model of `fuses` is replaced rightly: it shows only one spelling."""
     example = '{x: "float32[2, 3]", z: "float32[5]"}'
     pattern = written("y = Relu(x + z)", "y = Max(x + z, 0)", example, fuses=FITTING)
-    assert "no model made of the example is evaluated: not evaluated: " in failures(pattern)
+    assert "correct `example`: no model of it is evaluated: not evaluated: " in failures(pattern)
 
 
 def test_an_alternative_that_no_model_has_fails() -> None:
