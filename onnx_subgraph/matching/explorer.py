@@ -75,9 +75,19 @@ class Explorer(Matcher):
             return
         said = (f"the constant {constant:.6g}", f"{factoring.constant:.6g}", "")
         for reached in assigned(self, term, factoring.items, state.visit(factoring.nodes, term.span)):
-            numbers = (constant, factoring.constant)
-            self.recorder.fail(Kind.NUMBER, reached, term.span, value, said=said, numbers=numbers)
+            numbers, stored = (constant, factoring.constant), self._stored(factoring, constant, is_product=term.is_product)
+            self.recorder.fail(Kind.NUMBER, reached, term.span, value, said=said, numbers=numbers, stored=stored)
             break
+
+    def _stored(self, factoring: Factoring, constant: float, *, is_product: bool) -> tuple[str, str] | None:
+        """What the only number of a chain should be for another constant, and what it is: a divisor is not its factor."""
+        if len(factoring.scalars) != 1 or (number := self.view.scalar(factoring.scalars[0][0])) is None:
+            return None
+        power, ratio = factoring.scalars[0][1], constant / factoring.constant if is_product else 1.0
+        if ratio <= 0:
+            return None
+        wanted = number.number * ratio ** (1 / power) if is_product else number.number + (constant - factoring.constant) / power
+        return f"the constant {wanted:.6g}", f"{number.number:.6g}"
 
     def _other_items(self, term: Chain, value: ir.Value, constant: float, state: State, *, known: bool) -> None:
         """Report that the chain of `value` has other items than `term`.

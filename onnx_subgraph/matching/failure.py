@@ -51,8 +51,9 @@ class Failure:
     """Where a candidate failed, before it is put into words.
 
     term: the expected term of the pattern, if any. said: texts otherwise. numbers: the expected number and the found one; None
-    for the number of `value`. nodes: all matched nodes, if only a condition failed. visited: the nodes that had matched until
-    then, with the part of the pattern that each matched, the last first.
+    for the number of `value`. stored: what the model should have in the place of what, if not the numbers that are said. nodes:
+    all matched nodes, if only a condition failed. visited: the nodes that had matched until then, with the part of the pattern
+    that each matched, the last first.
     """
 
     kind: Kind
@@ -62,6 +63,7 @@ class Failure:
     term: Normal | None = None
     said: Said | None = None
     numbers: tuple[float, float | None] | None = None
+    stored: tuple[str, str] | None = None
     nodes: Collection[ir.Node] = ()
     visited: Visited = ()
 
@@ -92,12 +94,14 @@ class Recorder:
         said: Said | Callable[[], Said] | None = None,
         *,
         numbers: tuple[float, float | None] | None = None,
+        stored: tuple[str, str] | None = None,
         nodes: Callable[[], Collection[ir.Node]] | None = None,
     ) -> None:
         """Report that `value` does not match, at this state of the match."""
         if state.rank > self.furthest:
             said, visited = said() if callable(said) else said, tuple(state.visited())
-            self.keep(Failure(kind, state.rank, span, value, term, said, numbers, nodes() if nodes is not None else (), visited))
+            reached = nodes() if nodes is not None else ()
+            self.keep(Failure(kind, state.rank, span, value, term, said, numbers, stored, reached, visited))
 
     def keep(self, failure: Failure) -> None:
         """Keep a failure that got further than any before."""

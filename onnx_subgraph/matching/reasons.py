@@ -179,7 +179,7 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
         expected=outer(expected),
         found=outer(found),
         matched=failure.matched,
-        change=outer(_change(pattern, view, failure) or _swap(failure, expected, found)),
+        change=outer(_change(pattern, view, failure) or _swap(failure, *(failure.stored or (expected, found)))),
         unknown=failure.said is not None and failure.said[2] == DECLARE,
         kind=failure.kind,
         numbers=_numbers(view, failure),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -89,3 +90,16 @@ def test_a_name_that_must_be_a_constant_is_named_where_none_is_found() -> None:
     graph = model("t = Tanh(x) y = Mul(t, g)", inputs="float[2, 8] x, float[8] g")
     (miss,) = find(graph, [wanted], thorough=True, asked=True).near_misses
     assert (miss.expected, miss.found) == ("a product `Tanh(x) * g` with a constant g", "t * g")
+
+
+@pytest.mark.parametrize(("op", "sign"), [("Mul", "*"), ("Div", "/"), ("Add", "+"), ("Sub", "-")])
+@pytest.mark.parametrize("operands", ["x, c", "c, x"])
+def test_the_number_that_a_near_miss_asks_for_makes_it_match(op: str, sign: str, operands: str) -> None:
+    """A divisor is not the factor that it stands for, nor is what is taken away an addend."""
+    formula = operands.replace("c", "1.5").replace(",", f" {sign}")
+    probe = pattern(f"y = Tanh({formula})", "y = Relu(x)", example='{x: "float32[2, 8] in [1, 2]"}')
+    text = f"t = {op}({operands}) y = Tanh(t)"
+    (miss,) = find(model(text, constants="float c = {1.75}"), [probe], thorough=True, asked=True).near_misses
+    said = re.fullmatch(r"put the constant (\S+) in the place of 1\.75", miss.change)
+    assert said, miss.change
+    assert find(model(text, constants=f"float c = {{{said[1]}}}"), [probe]).matches
