@@ -112,7 +112,7 @@ def _authored(
     content = _content(places, formula, identity, example)
     pattern = parse_pattern(yaml_text(content), str(file))
     content |= _cases(places, pattern)
-    text = "".join(f"# {line}\n" for line in known) + yaml_text(content)
+    text = "".join(f"# {_in_one_line(line)}\n" for line in known) + yaml_text(content)
     pattern = parse_pattern(text, str(file))
     return Authored(pattern, str(formula), text, known, prove(pattern), len(places), {m: _count(m, pattern) for m in models})
 
@@ -154,6 +154,11 @@ def _cases(places: Sequence[Occurrence], pattern: Pattern) -> dict[str, object]:
     return found | {
         "fuses": [{"why": f"as in {place.model.name} at {place.name}", "model": _text(model)} for place, model in cut]
     }
+
+
+def _in_one_line(text: str) -> str:
+    """Text for a comment of a file: names of nodes may have line breaks and control characters."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _text(model: onnx.ModelProto) -> str:

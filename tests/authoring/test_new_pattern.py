@@ -268,6 +268,16 @@ def test_a_node_that_the_formula_would_leave_out_is_named(tmp_path: Path, nodes:
         assert said in str(raised.value) and raised.value.hint
 
 
+@pytest.mark.parametrize("name", ["a\nid: other", "a\x85b", "a\u2028b", "a\x01", "# a: [", "é"])
+def test_any_name_of_a_node_can_be_written_into_the_file(name: str, tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.onnx", BEFORE + "{ s = Sin(a) m = Mul(s, w) y = Erf(m) }")
+    model = onnx.load(path)
+    model.graph.node[-1].name = name
+    onnx.save(model, path)
+    made = authored(path)
+    assert made.holds and made.pattern.id == "wave" and made.text.splitlines()[0].startswith("# Written from 1 place")
+
+
 def test_an_operator_that_the_standard_has_no_longer_is_part_of_no_formula(tmp_path: Path) -> None:
     """No model of it can be made at the opset of a proof."""
     text = BEFORE.replace('"" : 18', '"" : 9') + "{ s = Sin(a) u = Upsample(s, scales) y = Erf(u) z = Cos(y) }"
