@@ -15,6 +15,7 @@ from onnx_subgraph.language import spelling
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.origin import label
 from onnx_subgraph.matching.view import View
+from onnx_subgraph.mining.atom import Atom
 from onnx_subgraph.mining.cluster import Kinds
 from onnx_subgraph.mining.mine import Occurrence, mine
 from onnx_subgraph.mining.obstacle import obstacle
@@ -98,7 +99,19 @@ def _occurrence(path: Path, view: View, nodes: Sequence[ir.Node], *, whole: bool
         more = f"; and {len(out) - _MOST_NAMED} more" if len(out) > _MOST_NAMED else ""
         hint = "choose nodes without them, or write these nodes into a pattern by hand"
         raise UsageError(f"not all of these nodes can be written as a formula: {'; '.join(reasons)}{more}", hint=hint)
+    if whole and not _are_joined(place.atoms):
+        hint = "choose nodes that read one another or the same value, or write a pattern of each part"
+        raise UsageError("no value leads from some of these nodes to the others, so no search finds them together", hint=hint)
     return Occurrence(path, tuple(place.atoms), place)
+
+
+def _are_joined(atoms: Sequence[Atom]) -> bool:
+    """Whether values that several atoms read or compute lead from each of them to all others."""
+    joined, *apart = [{*(operand.value for operand in atom.operands), *atom.results} for atom in atoms]
+    while near := [values for values in apart if not joined.isdisjoint(values)]:
+        apart = [values for values in apart if joined.isdisjoint(values)]
+        joined = joined.union(*near)
+    return not apart
 
 
 def _left_out(place: Place, wanted: frozenset[ir.Node]) -> list[ir.Node]:

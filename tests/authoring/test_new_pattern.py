@@ -278,6 +278,17 @@ def test_any_name_of_a_node_can_be_written_into_the_file(name: str, tmp_path: Pa
     assert made.holds and made.pattern.id == "wave" and made.text.splitlines()[0].startswith("# Written from 1 place")
 
 
+@pytest.mark.parametrize(("nodes", "is_joined"), [("s = Sin(a) c = Cos(a)", True), ("s = Sin(a) c = Cos(w)", False)])
+def test_nodes_that_share_no_value_are_refused(nodes: str, is_joined: bool, tmp_path: Path) -> None:
+    """The matcher goes from one node to the next through values."""
+    path = saved(tmp_path / "m.onnx", f"{BEFORE}{{ {nodes} y = Pow(s, c) }}")
+    if is_joined:
+        assert authored(path, Chosen(nodes=("s", "c"))).holds
+    else:
+        with pytest.raises(UsageError, match="no value leads from some of these nodes to the others"):
+            authored(path, Chosen(nodes=("s", "c")))
+
+
 def test_an_operator_that_the_standard_has_no_longer_is_part_of_no_formula(tmp_path: Path) -> None:
     """No model of it can be made at the opset of a proof."""
     text = BEFORE.replace('"" : 18', '"" : 9') + "{ s = Sin(a) u = Upsample(s, scales) y = Erf(u) z = Cos(y) }"
