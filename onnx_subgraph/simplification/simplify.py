@@ -187,8 +187,8 @@ class Pass:
             return False
         if any(v.dtype is not None and a is not None and v.dtype.numpy() != a.dtype for v, a in zip(wanted, arrays, strict=True)):
             return False  # the file declares another type than the operator gives, which onnxruntime refuses
-        if not all(value is None or is_reproducible(value) for value in node.inputs):
-            return False
+        if not all(is_reproducible(value) for value in node.inputs if value is not None and self._constants.is_constant(value)):
+            return False  # a Shape reads no elements: its operand need not be known
         self._produced.update(store(output, array) for output, array in zip(wanted, arrays, strict=True) if array is not None)
         remove(node)
         self._counts["computed"] += 1
