@@ -159,7 +159,7 @@ class _Region:
         matrix, (order, rank) = node.inputs[1], (self.layout.order, self.layout.rank)
         if matrix is None or matrix.shape is None or len(matrix.shape) != 2 or not self.constants.is_constant(matrix):
             return False
-        return None not in order and len(order) == rank > 2 and order[-1] == rank - 1
+        return len(order) == rank > 2 and order[-1] == rank - 1
 
     def _leaves(self, node: ir.Node, shape: ir.Shape) -> bool:
         """Whether a node changes the layout in the same way."""

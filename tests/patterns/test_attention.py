@@ -477,6 +477,22 @@ multihead (float[b, s, 16] x) => (float[b, s, 16] y)
 """
 
 
+def test_a_factor_behind_each_projection_is_folded_before_they_are_packed(library: Library, tmp_path: Path) -> None:
+    """As MobileBERT's, which has such a factor and addend in the place of LayerNorm."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    projections (float[2, 16, 64] x) => (float[2, 16, 64] q, float[2, 16, 64] k, float[2, 16, 64] v) {
+      q1 = MatMul (x, wq)  q2 = Add (q1, b)  q3 = Mul (q2, f)  q = Add (q3, a)  k1 = MatMul (x, wk)  k2 = Add (k1, b)
+      k3 = Mul (k2, f)  k = Add (k3, a)  v1 = MatMul (x, wv)  v = Add (v1, b) }""")
+    draw = np.random.default_rng(0)
+    for name, shape in {"wq": (64, 64), "wk": (64, 64), "wv": (64, 64), "a": (64,), "b": (64,), "f": (64,)}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(draw.standard_normal(shape).astype(np.float32), name))
+    onnx.save(model, tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "fused.onnx", library, Options(prefer="fusion", target="standard"))
+    assert result.verdict.verdict == "equivalent"
+    left = [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node]
+    assert sorted(left) == ["Add", "MatMul", "Split"]
+
+
 def test_torchs_multihead_attention_becomes_one_packed_operator(library: Library, tmp_path: Path) -> None:
     """As torch.nn.MultiheadAttention(batch_first=True) is exported for inputs of any size, with weights and a causal mask."""
     model = onnx.parser.parse_model(MULTIHEAD)

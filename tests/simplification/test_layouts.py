@@ -295,6 +295,16 @@ def test_only_a_pad_of_all_axes_by_an_input_moves(pad: str, opset: int) -> None:
     assert operators(simplified(proto)) == operators(proto)
 
 
+def test_a_network_of_each_row_is_moved_in_a_batch_of_one_too() -> None:
+    """There the transpositions of batch and length are Reshapes."""
+    body = """t = Transpose<perm = [1, 0, 2]>(x) m = MatMul(t, w) a = Add(m, b) r = Relu(a)
+    y = Transpose<perm = [1, 0, 2]>(r)"""
+    proto = parsed(body, "float[1, N, 2] x", "float[A, B, C] y", "float[2, 2] w = {1, 2, 3, 4}, float[2] b = {5, 6}")
+    written = simplified(proto)
+    assert operators(written) == {"MatMul": 1, "Add": 1, "Relu": 1}
+    check_same(proto, written)
+
+
 def test_rows_that_become_columns_keep_their_order() -> None:
     weights = "int64[2] s = {3, 2}, int64[2] b = {2, 3}, float[2] k = {1, 2}"
     proto = parsed("m = Reshape(x, s) r = Mul(m, k) y = Reshape(r, b)", "float[2, 3] x", "float[A, B] y", weights)
