@@ -1,7 +1,7 @@
 """Prepared models on disk: folders that appear whole, are checked when found, and go least recently used first.
 
 Several processes may share the folder. An entry is made in a temporary folder and renamed into place. A process that needs an
-entry waits for the one that makes it. An entry whose files have changed is deleted and made again.
+entry waits for the one that makes it. An entry whose files have changed is made again.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Cache:
         with self._lock(key[:2]):
             if (entry := self._find(key, lasting=lasting)) is not None:  # another process made it meanwhile
                 return entry
+            self._drop(self._entries / key)  # it is no longer valid, even if it can't be made again
             entry = self._make(key, fill)
         self._trim()
         return entry
@@ -96,6 +97,7 @@ class Cache:
         return []
 
     def _find(self, key: str, *, lasting: bool) -> Entry | None:
+        """The entry of `key`, if it is complete and valid. Any other stays: outside the lock another process may renew it now."""
         folder = self._entries / key
         manifest = folder / MANIFEST
         try:
@@ -105,14 +107,9 @@ class Cache:
             whole = whole and time.time() < (-math.inf if lasting and "until" in note else float(note.get("until", math.inf)))
             with contextlib.suppress(OSError):  # a cache that was filled elsewhere may be read-only
                 os.utime(manifest)
-        except FileNotFoundError:
-            if folder.exists():
-                self._drop(folder)
-            return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             whole = False
         if not whole:
-            self._drop(folder)
             return None
         own = (known["stamp"][0] for name, known in files.items() if not name.endswith(WEIGHTS))
         return Entry(folder, note, sum(own), found=True)

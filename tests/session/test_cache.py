@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 from onnx_subgraph import ModelError
+from onnx_subgraph.session import cache as caches
 from onnx_subgraph.session import digest
 from onnx_subgraph.session.cache import ABANDONED_SECONDS, IN_USE_SECONDS, Cache, Fill
 from onnx_subgraph.session.digest import Memory
@@ -62,6 +63,24 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
     entry = cache.get(KEYS[0], filling(b"model", made))
     assert made == [b"model", b"model"] and entry.note == {"fusions": 3}
     assert entry.model is not None and entry.model.read_bytes() == b"model"
+
+
+def test_an_entry_that_another_process_renews_is_not_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is renewed between our looking at its files and the end of that look."""
+    made: list[bytes] = []
+    folder = Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made)).folder
+    (folder / "model.onnx").write_bytes(b"MODEL")
+    looked = caches._is_whole
+
+    def renewed_meanwhile(path: Path, known: dict[str, Any]) -> bool:
+        whole = looked(path, known)
+        monkeypatch.setattr(caches, "_is_whole", looked)
+        Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made))
+        return whole
+
+    monkeypatch.setattr(caches, "_is_whole", renewed_meanwhile)
+    assert Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"third", made)).found
+    assert made == [b"model", b"model"]
 
 
 def test_a_copied_entry_is_valid(tmp_path: Path) -> None:
