@@ -66,7 +66,7 @@ def held(*paths: Path) -> Iterator[None]:
             yield
         finally:
             for path in paths:
-                _remove(path)
+                remove(path)
 
 
 @contextmanager
@@ -117,6 +117,15 @@ def alone(path: Path) -> Iterator[None]:
         yield
     finally:
         _release(descriptor, owner)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a folder with its content, or a link, if that is possible."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def clean_up(paths: Collection[Path]) -> None:
@@ -176,7 +185,7 @@ class _Left(NamedTuple):
             if self.kind == "old" and not complete:
                 self.path.replace(self.path.with_name(_MARK.sub("", self.path.name).removeprefix(".")))
             else:
-                _remove(self.path)
+                remove(self.path)
 
 
 def _all_in(place: Path) -> list[_Left]:
@@ -192,14 +201,6 @@ def _settle(left: Sequence[_Left]) -> None:
     complete = not any(one.kind == "tmp" for one in left)
     for one in sorted(left, key=lambda one: one.kind != "old"):
         one.settle(complete=complete)
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def _is_running(pid: int) -> bool:

@@ -139,7 +139,7 @@ class Cache:
         doomed = self._temporary(folder.name)
         with contextlib.suppress(OSError):
             folder.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+            temporary.remove(doomed)
 
     def _trim(self) -> None:
         sizes = {folder: _size(folder) for folder in self.entries()}
@@ -152,7 +152,7 @@ class Cache:
                 total -= size
         for path in self._entries.glob(".*"):
             if time.time() - _used(path) > ABANDONED_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+                temporary.remove(path)
         for path in (self.folder / "weights").glob(f"*/*{WEIGHTS}"):
             with contextlib.suppress(OSError):
                 if path.stat().st_nlink == 1:  # no entry uses it any more

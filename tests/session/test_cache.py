@@ -83,6 +83,24 @@ def test_an_entry_that_another_process_renews_is_not_dropped(tmp_path: Path, mon
     assert made == [b"model", b"model"]
 
 
+@pytest.mark.parametrize("kind", ["file", "link to a folder", "link to nothing"])
+def test_what_is_in_the_place_of_an_entry_makes_room_and_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    made: list[bytes] = []
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (elsewhere / "file").write_text("mine")
+    (place := tmp_path / "cache" / "entries" / KEYS[0]).parent.mkdir(parents=True)
+    match kind:
+        case "file":
+            place.write_text("no folder")
+        case "link to a folder":
+            place.symlink_to(elsewhere)
+        case "link to nothing":
+            place.symlink_to(tmp_path / "nothing")
+    assert Cache(tmp_path / "cache", 1 << 20).get(KEYS[0], filling(b"model", made)).model == place / "model.onnx"
+    assert list(place.parent.iterdir()) == [place] and not place.is_symlink()
+    assert (elsewhere / "file").read_text() == "mine"
+
+
 def test_a_copied_entry_is_valid(tmp_path: Path) -> None:
     made: list[bytes] = []
     folder = Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made)).folder
