@@ -11,9 +11,8 @@ any case, and uses the file only if the contents are equal.)
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -49,8 +48,9 @@ class UnpackedError(Exception):
 def pack(source: Path, target: Path, store: Path) -> int:
     """Write `source` as onnxruntime optimises it, with packed weights; the bytes of the files that it shares.
 
-    store: the folder of the weights, in the file system of `target`; it is created if missing. Raises UnpackedError if there is
-    nothing to share, or the written model does not compute the same, bit by bit.
+    target: in a folder of its own, that has links to its weights afterwards. store: the folder of the weights, in the same file
+    system; it is created if missing. Raises UnpackedError if there is nothing to share, or the written model does not compute the
+    same, bit by bit.
     """
     cases = Reference(source).cases(CPU)
     if isinstance(cases, Failure):
@@ -60,15 +60,15 @@ def pack(source: Path, target: Path, store: Path) -> int:
         expected = _session(source, folder / PACKED).run(None, feeds)
         if not (folder / _WRITTEN).exists():
             raise UnpackedError("it has no large weights")
-        made = _sharing(folder, store)
+        made = _sharing(folder, store, target.parent)
     names = {stored.external_place(tensor)[0] for tensor in _outside(made)}
-    for name in names:
-        os.link(store / name, target.with_name(name))
+    for unused in {path for path in target.parent.glob(f"*{WEIGHTS}") if path.name not in names}:
+        unused.unlink()
     target.write_bytes(made.SerializeToString())
     found = _session(target).run(None, feeds)
     if any(mine.tobytes() != theirs.tobytes() for mine, theirs in zip(found, expected, strict=True)):
         raise UnpackedError("with packed weights it computes something else")
-    return sum((store / name).stat().st_size for name in names)
+    return sum(target.with_name(name).stat().st_size for name in names)
 
 
 def _session(model: Path, written: Path | None = None) -> Any:
@@ -84,17 +84,23 @@ def _session(model: Path, written: Path | None = None) -> Any:
     return plain_session_class()(str(model), options, providers=["CPUExecutionProvider"])
 
 
-def _sharing(folder: Path, store: Path) -> onnx.ModelProto:
-    """The model in `folder`, with all its weights in files of the store; missing files are added."""
+def _sharing(folder: Path, store: Path, own: Path) -> onnx.ModelProto:
+    """The model in `folder`, with all its weights in files of the store; missing files are added.
+
+    own: gets a link to each file of the store before it is read, and to each that is added. Files that nothing links to may be
+    removed from the store at any time.
+    """
     made = onnx.load(folder / PACKED, load_external_data=False)
     store.mkdir(parents=True, exist_ok=True, mode=0o700)
-    added, fresh = onnx.GraphProto(), folder / "fresh"
+    added, fresh = onnx.GraphProto(), own / "fresh"
     with ExitStack() as stack:
         known: dict[str, list[tuple[onnx.TensorProto, mmap]]] = {}
         for index in sorted(store.glob("*.index")):
-            data = stack.enter_context(_mapped(index.with_suffix(WEIGHTS)))
-            for tensor in onnx.GraphProto.FromString(index.read_bytes()).initializer:
-                known.setdefault(tensor.name, []).append((tensor, data))
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                os.link(index.with_suffix(WEIGHTS), weights := own / f"{index.stem}{WEIGHTS}")
+                data = stack.enter_context(_mapped(weights))
+                for tensor in onnx.GraphProto.FromString(index.read_bytes()).initializer:
+                    known.setdefault(tensor.name, []).append((tensor, data))
         written, file = stack.enter_context(_mapped(folder / _WRITTEN)), stack.enter_context(fresh.open("wb"))
         for tensor in _outside(made):
             pieces = _pieces(tensor, written)
@@ -109,18 +115,21 @@ def _sharing(folder: Path, store: Path) -> onnx.ModelProto:
         for tensor in (*added.initializer, *_outside(made)):
             for entry in tensor.external_data:
                 entry.value = f"{name}{WEIGHTS}" if entry.key == "location" and not entry.value else entry.value
-        _publish(fresh, store / f"{name}{WEIGHTS}")
-        index = folder / "index"
+        weights, index = own / f"{name}{WEIGHTS}", own / f"{name}.index"
+        _publish(fresh.replace(weights), store)
         index.write_bytes(added.SerializeToString())
-        _publish(index, store / f"{name}.index")
+        _publish(index, store)
+        index.unlink()
+    fresh.unlink(missing_ok=True)
     return made
 
 
-def _publish(made: Path, target: Path) -> None:
-    """Publish a file under its name, whole. An existing one is equal, or damaged."""
-    staging = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.copyfile(made, staging)
-    staging.replace(target)
+def _publish(made: Path, store: Path) -> None:
+    """Link a file into the store, whole. An existing one of its name is equal, or damaged."""
+    staging = store / f".{made.name}.{os.getpid()}"
+    staging.unlink(missing_ok=True)
+    os.link(made, staging)
+    staging.replace(store / made.name)
 
 
 def _outside(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -21,7 +21,7 @@ from onnx_subgraph.errors import SessionError
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session import commands
-from onnx_subgraph.session.cache import MODEL, PACKED, WEIGHTS, Cache, Entry, NoCache
+from onnx_subgraph.session.cache import MODEL, PACKED, Cache, Entry, NoCache
 from onnx_subgraph.session.commands import FailedError, Patience
 from onnx_subgraph.session.digest import digest_of
 from onnx_subgraph.session.ingredients import ingredients, machine
@@ -151,7 +151,7 @@ def prepare(
             if cache.memory.model(source, weights) != content:
                 raise SessionError("the model was changed while it was prepared")
             if recipe.packs and isinstance(cache, Cache) and (folder / MODEL).exists():
-                note["unpacked"] = _pack(folder, cache.weights(content), patience)
+                note["unpacked"] = _pack(folder, staging, cache.weights(content), patience)
             return note
         except FailedError as error:
             if not settings.retry or isinstance(cache, NoCache):
@@ -205,8 +205,7 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
             libraries += told.get("libraries", ())
         failed += [str(region["reason"]) for region in told.get("refused", ()) if region.get("failed")]
     if changed:
-        for path in sorted(model.parent.iterdir()):
-            path.rename(folder / path.name)
+        _move(model.parent, folder)
     made = {"fusions": fusions, "engines": engines, "libraries": libraries}
     if failed and patience.retry:  # the backend may run it another time
         made["until"] = time.time() + patience.retry
@@ -214,17 +213,24 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
     return made | {"reason": "" if changed else "nothing in it can be fused"}
 
 
-def _pack(folder: Path, store: Path, patience: Patience) -> str:
+def _pack(folder: Path, staging: Path, store: Path, patience: Patience) -> str:
     """Pack the weights of the model in `folder`; the reason if they are not packed, else ""."""
     if sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) < LEAST_PACKED:
         return "its weights are too small to be worth it"
+    output = staging / "packed" / PACKED
+    output.parent.mkdir()
     try:
-        commands.run(("pack", "--store", str(store)), folder / MODEL, folder / PACKED, patience)
+        commands.run(("pack", "--store", str(store)), folder / MODEL, output, patience)
     except FailedError as error:
-        for path in (folder / PACKED, *folder.glob(f"*{WEIGHTS}")):
-            path.unlink(missing_ok=True)
         return error.message
+    _move(output.parent, folder)
     return ""
+
+
+def _move(made: Path, folder: Path) -> None:
+    """Move the files of one folder to another."""
+    for path in sorted(made.iterdir()):
+        path.rename(folder / path.name)
 
 
 def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:

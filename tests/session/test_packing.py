@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,7 @@ def test_schedules_of_one_model_map_one_file_of_weights(tmp_path: Path, settings
 
 def packed(text: str, seq: int, folder: Path) -> Path:
     """The folder of the model for one length, packed with others into one store."""
+    folder.mkdir(parents=True, exist_ok=True)
     model = load(saved(text, folder / f"{seq}.onnx"))
     specialize(model, {"x": (seq, 160)})
     entry = folder / str(seq)
@@ -122,15 +124,16 @@ def test_a_model_that_computes_differently_when_packed_is_not_packed(tmp_path: P
 def test_a_model_that_is_not_packed_is_unchanged_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command fails here, because the module does not exist."""
     saved(LAYERS, tmp_path / MODEL)
+    (tmp_path / "staging").mkdir()
     monkeypatch.setitem(commands.OWN, "pack", "onnx_subgraph.session.nothing")
-    assert "nothing" in prepare._pack(tmp_path, tmp_path / "store", commands.Patience(60, None))
-    assert [path.name for path in tmp_path.iterdir()] == [MODEL]
+    assert "nothing" in prepare._pack(tmp_path, tmp_path / "staging", tmp_path / "store", commands.Patience(60, None))
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [MODEL]
 
 
 def test_a_small_model_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx.save(onnx.parser.parse_model(LAYERS), tmp_path / MODEL)
     monkeypatch.setattr(commands, "run", lambda *_: pytest.fail("it was packed"))
-    assert "too small" in prepare._pack(tmp_path, tmp_path / "store", commands.Patience(60, None))
+    assert "too small" in prepare._pack(tmp_path, tmp_path / "staging", tmp_path / "store", commands.Patience(60, None))
 
 
 @pytest.mark.parametrize(
@@ -214,3 +217,24 @@ def test_weights_without_an_entry_are_removed_from_the_cache(tmp_path: Path) -> 
         made = Cache(tmp_path, most_bytes=1).get(key, lambda folder, key=key: fill(folder, key))  # type: ignore[misc]
         os.utime(made.folder / "entry.json", (1, 1))
     assert {path.name for path in cache.weights("source").iterdir()} == {f"second{WEIGHTS}", "second.index"}
+
+
+@pytest.mark.parametrize("step", ["_mapped", "_publish"])
+def test_weights_stay_while_a_model_with_them_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Whenever another process trims the cache: the entry that they were made for is gone, and the next is not there yet."""
+    for weights in packed(LAYERS, 3, tmp_path / "cache" / "weights").glob(f"*{WEIGHTS}"):
+        weights.unlink()
+    if step == "_publish":
+        shutil.rmtree(tmp_path / "cache" / "weights" / "store")
+    real, keys = getattr(packing, step), iter("abcdefgh")
+
+    def trimmed_meanwhile(*arguments: Any) -> Any:
+        done = real(*arguments)
+        Cache(tmp_path / "cache", most_bytes=1).get(next(keys), lambda folder: {})
+        return done
+
+    monkeypatch.setattr(packing, step, trimmed_meanwhile)
+    again = packed(LAYERS, 40, tmp_path / "cache" / "weights")
+    expected = onnxruntime.InferenceSession(again.with_suffix(".onnx")).run(None, feeds(40))[0]
+    found = onnxruntime.InferenceSession(again / PACKED).run(None, feeds(40))[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
