@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import math
 import os
 import re
 import shutil
@@ -27,6 +28,8 @@ from typing import NamedTuple
 PROGRAM = "onnx-subgraph"
 ABANDONED_SECONDS = 24 * 3600.0
 """The age in seconds after which files of another machine are removed: no run writes a file for so long."""
+_LOOK_SECONDS = 0.02
+"""Seconds between two looks whether a lock is free."""
 _HAS_LOCKS = importlib.util.find_spec("fcntl") is not None
 """The age without locks, as on Windows."""
 _HOST = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "unknown"
@@ -41,6 +44,10 @@ _swept: set[Path] = set()
 def beside(target: Path, kind: str = "tmp") -> Path:
     """A name for a temporary file in the folder of `target`. kind: "old" for the previous `target`."""
     return target.with_name(f".{target.name}.{_mark()}.{kind}")
+
+
+class LockedError(Exception):
+    """Others have a lock for longer than was to be waited."""
 
 
 @contextmanager
@@ -103,17 +110,17 @@ def locked(*paths: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Within the block no other process or thread has this lock on a file or folder. Waits for it, if the system has locks."""
+def alone(path: Path, seconds: float = math.inf) -> Iterator[None]:
+    """Within the block no other process or thread has this lock on a file or folder. Waits for it, if the system has locks.
+
+    Raises LockedError after so many seconds.
+    """
     if not _HAS_LOCKS:
         yield
         return
-    import fcntl
-
     descriptor, owner = os.open(path, os.O_RDONLY), os.getpid()
     try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _wait_for_lock(descriptor, path, seconds)
         yield
     finally:
         _release(descriptor, owner)
@@ -235,6 +242,22 @@ def _take_lock(descriptor: int) -> None:
     import fcntl
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _wait_for_lock(descriptor: int, path: Path, seconds: float) -> None:
+    """Takes a lock, if the file system has locks. Raises LockedError if others have it for so many seconds."""
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            _take_lock(descriptor)
+        except BlockingIOError:
+            if time.monotonic() >= ends:
+                raise LockedError(f"another process has had the lock {path} for {seconds:g} s") from None
+            time.sleep(_LOOK_SECONDS)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
 
 
 def _release(descriptor: int, owner: int) -> None:

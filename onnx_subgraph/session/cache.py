@@ -69,16 +69,16 @@ class Cache:
         self._entries = folder / "entries"
         self._given: set[Path] = set()
 
-    def get(self, key: str, fill: Fill, *, lasting: bool = False) -> Entry:
+    def get(self, key: str, fill: Fill, *, lasting: bool = False, patience: float = math.inf) -> Entry:
         """The entry of `key`, made by `fill` if there is no complete and valid one.
 
-        A note may have a time of expiry, `until`, in seconds since 1970. lasting: ignore entries that expire. Raises what `fill`
-        raises, and OSError.
+        A note may have a time of expiry, `until`, in seconds since 1970. lasting: ignore entries that expire. patience: how many
+        seconds to wait for another maker; then LockedError is raised. Raises what `fill` raises, and OSError.
         """
         self._given.add(self._entries / key)
         if (entry := self._find(key, lasting=lasting)) is not None:
             return entry
-        with self._lock(key[:2]):
+        with self._lock(key[:2], patience):
             if (entry := self._find(key, lasting=lasting)) is not None:  # another process made it meanwhile
                 return entry
             self._drop(self._entries / key)  # it is no longer valid, even if it can't be made again
@@ -163,12 +163,12 @@ class Cache:
         return self._entries / f".{key}.{os.getpid()}.{next(_numbers)}.{time.monotonic_ns()}"
 
     @contextmanager
-    def _lock(self, name: str) -> Iterator[None]:
+    def _lock(self, name: str, patience: float) -> Iterator[None]:
         """One maker at a time, over all processes; if the system has no such locks, the last one to finish is kept."""
         folder = self.folder / "locks"
         _make_folder(folder)
         _create(folder / name)
-        with temporary.alone(folder / name):
+        with temporary.alone(folder / name, patience):
             yield
 
 
@@ -178,7 +178,7 @@ class NoCache:
     def __init__(self) -> None:
         self.memory = Memory(None)
 
-    def get(self, key: str, fill: Fill, *, lasting: bool = False) -> Entry:
+    def get(self, key: str, fill: Fill, *, lasting: bool = False, patience: float = math.inf) -> Entry:
         """A new entry. Raises what `fill` raises, and OSError."""
         folder = temporary.make_folder()
         try:

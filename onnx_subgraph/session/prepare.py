@@ -11,13 +11,14 @@ import math
 import shutil
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.backends.names import check_backends, names_in
-from onnx_subgraph.errors import SessionError
+from onnx_subgraph.errors import OnnxSubgraphWarning, SessionError
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session import commands
@@ -27,6 +28,8 @@ from onnx_subgraph.session.digest import digest_of
 from onnx_subgraph.session.ingredients import ingredients, machine
 from onnx_subgraph.session.providers import CPU
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
+from onnx_subgraph.session.users_frame import users_frame
+from onnx_subgraph.temporary import LockedError
 
 LEAST_PACKED = 1 << 17
 """The least bytes of a model whose weights are packed and shared, since packing starts a process."""
@@ -160,8 +163,13 @@ def prepare(
         finally:
             shutil.rmtree(staging)
 
-    made = _prepared(cache.get(key, fill, lasting=not settings.retry), key, temporary=isinstance(cache, NoCache))
-    return replace(made, content=content)
+    patience = settings.timeout * (len(recipe.commands) + recipe.packs)  # as long as a maker may take
+    try:
+        entry = cache.get(key, fill, lasting=not settings.retry, patience=patience)
+    except LockedError as error:
+        warnings.warn(f"{error}; the model is prepared without the cache", OnnxSubgraphWarning, stacklevel=users_frame())
+        entry = (cache := NoCache()).get(key, fill)
+    return replace(_prepared(entry, key, temporary=isinstance(cache, NoCache)), content=content)
 
 
 def _prepared(entry: Entry, key: str, *, temporary: bool) -> Prepared:

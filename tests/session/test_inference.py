@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import inspect
+import itertools
 import os
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ from onnx_subgraph import (
     StaticSession,
     fuse,
     load_patterns,
+    temporary,
 )
 from onnx_subgraph.kernels.compilers import compilers
 from onnx_subgraph.session import commands
@@ -362,6 +366,25 @@ def test_a_failure_is_remembered_for_a_while_and_the_message_says_how_long(
     later = time.time() + 3601
     monkeypatch.setattr(time, "time", lambda: later)
     assert start(3600, said) == 4
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs the locks of the system")
+def test_a_cache_whose_lock_is_never_free_is_not_waited_for_any_longer(
+    gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x: np.ndarray
+) -> None:
+    """A process that hangs while it prepares a model keeps its lock. It is waited for as long as preparing may take."""
+    (locks := tmp_path / "cache" / "locks").mkdir(parents=True)
+    seconds = itertools.count()
+    monkeypatch.setattr(temporary, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None, time=time.time))
+    with ExitStack() as held:
+        for name in (f"{number:02x}" for number in range(256)):
+            (locks / name).touch()
+            held.enter_context(temporary.alone(locks / name))
+        with pytest.warns(OnnxSubgraphWarning, match=r"locks/.. for 300 s; the model is prepared without the cache$") as told:
+            session = InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache", timeout=300))
+    assert len(told) == 1 and next(seconds) >= 300
+    assert session.prepared.fusions == 1 and not (tmp_path / "cache" / "entries").exists()
+    assert session.run(None, {"x": x})[0].shape == x.shape
 
 
 def test_a_prepared_model_that_does_not_load_is_replaced_by_the_original(
