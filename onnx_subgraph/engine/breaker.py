@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from onnx_subgraph.forks import renew_in_forks
+
 FAILURES = 3
 """Consecutive failures after which an engine is given up."""
 ENGINES = 3
@@ -50,9 +52,14 @@ class Breaker:
     def __init__(self, retry: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.retry = retry
         self.clock = clock
-        self._lock = threading.Lock()
         self._engines: dict[str, _Circuit] = defaultdict(_Circuit)
         self._whole = _Circuit()
+        self.renew()
+        renew_in_forks(self)
+
+    def renew(self) -> None:
+        """In a forked process no run has the lock."""
+        self._lock = threading.Lock()
 
     def asks(self, engine: str) -> bool:
         """Whether a run of this engine uses the backend. If so, the caller must call `worked` or `failed` afterwards."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
+from onnx_subgraph.forks import renew_in_forks
+
 Key = TypeVar("Key", bound=Hashable)
 Made = TypeVar("Made")
 
@@ -33,9 +35,16 @@ class Cache(Generic[Key, Made]):
         if bound < 1:
             raise ValueError(f"a cache holds one thing at least, not {bound}")
         self._bound = bound
-        self._lock = Lock()
         self._held: OrderedDict[Key, Future[Made]] = OrderedDict()
         self._hits = self._misses = self._evictions = 0
+        self.renew()
+        renew_in_forks(self)
+
+    def renew(self) -> None:
+        """In a forked process: what is being made is left to its parent, and made again when it is asked for."""
+        self._lock = Lock()
+        for key in [key for key, future in self._held.items() if not future.done()]:
+            del self._held[key]
 
     def get(self, key: Key, make: Callable[[], Made], *, aside: bool = False) -> Future[Made]:
         """The future of the object under `key`: made now by this thread, by another thread that has started, or `aside`.

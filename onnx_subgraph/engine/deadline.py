@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from onnx_subgraph.forks import renew_in_forks
+
 Result = TypeVar("Result")
 
 IDLE = 4
@@ -45,13 +47,25 @@ class _Thread:
             del given, call, future  # releases what they hold before the next call
 
 
-_idle: deque[_Thread] = deque()
+class _Threads:
+    """The threads of this process that wait for a call."""
+
+    def __init__(self) -> None:
+        self.renew()
+        renew_in_forks(self)
+
+    def renew(self) -> None:
+        """A forked process has none."""
+        self.idle: deque[_Thread] = deque()
+
+
+_threads = _Threads()
 
 
 def within(seconds: float, call: Callable[[], Result]) -> Result:
     """The result of `call`. Raises what it raises, and TimeoutError after `seconds`."""
     try:
-        thread = _idle.pop()
+        thread = _threads.idle.pop()
     except IndexError:
         thread = _Thread()
     future = thread.give(call)
@@ -62,8 +76,8 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
         if isinstance(error, TimeoutError) and not future.done():
             raise TimeoutError(f"it takes more than {seconds:g} s") from None
         raise
-    if len(_idle) < IDLE:
-        _idle.append(thread)
+    if len(_threads.idle) < IDLE:
+        _threads.idle.append(thread)
     else:
         thread.end()
     return result

@@ -27,6 +27,7 @@ from onnx_subgraph.engine.disk import restored_or_compiled
 from onnx_subgraph.engine.expectation import Expectation, expected, of_any_shape, unexpected_of
 from onnx_subgraph.engine.sample import BOUND, is_due, problem
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
+from onnx_subgraph.forks import renew_in_forks
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.values import check_not_negative, check_positive, check_share, check_whole
 
@@ -110,11 +111,16 @@ class Engine:
         self.bound = bound
         self._entries: Cache[Signature, _Entry] = Cache(settings.signatures)
         self._plainly: Cache[None, Any] = Cache(1)
-        self._alone: AbstractContextManager[Any] = nullcontext() if backend.concurrent else Lock()
-        self._lock = Lock()
         self._numbers = itertools.count(1)
         self._failure = ""
         self._fallbacks = 0
+        self.renew()
+        renew_in_forks(self)
+
+    def renew(self) -> None:
+        """In a forked process no run has a lock."""
+        self._alone: AbstractContextManager[Any] = nullcontext() if self.backend.concurrent else Lock()
+        self._lock = Lock()
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs for these inputs, both in the order of the region.

@@ -25,6 +25,7 @@ from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.wire import Message, receive, send
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.forks import renew_in_forks
 from onnx_subgraph.inherited import environment
 from onnx_subgraph.watch import after
 
@@ -57,14 +58,23 @@ class Isolated(Backend):
         self.name = name
         self._deadline = deadline
         self._libraries = custom_ops.libraries()
-        self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0
         self._numbers = itertools.count()
         self._gone: list[int] = []
+        self.renew()
+        renew_in_forks(self)
         traits = self._start()
         self.version, self.specializes, self.dynamic = traits["version"], traits["specializes"], traits["dynamic"]
         self.bounded = True
+
+    def renew(self) -> None:
+        """In a forked process: the other process is the parent's, and the next request starts a new one."""
+        self._lock = threading.RLock()
+        if self._process is not None:
+            self._closing.detach()
+            _leave(self._process)
+            self._process = None
 
     def supports(self, node: ir.Node) -> bool:
         """As the backend, in this process."""
@@ -136,7 +146,7 @@ class Isolated(Backend):
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=given, start_new_session=True
         )
         self._started += 1
-        weakref.finalize(self, _close, self._process)
+        self._closing = weakref.finalize(self, _close, self._process)
         assert self._process.stdout is not None
         try:
             head = receive(self._process.stdout).head  # type: ignore[arg-type]
@@ -149,6 +159,20 @@ class Isolated(Backend):
             _close(self._process)
             raise UsageError(head["error"], hint="--no-isolated runs the backend in this process")
         return head
+
+
+_left: list[subprocess.Popen[bytes]] = []
+"""Processes of our parent. They are kept: to delete a pipe may wait for the thread that was using it when we were forked."""
+
+
+def _leave(process: subprocess.Popen[bytes]) -> None:
+    """Let go of a process of our parent. What is left in the buffers of its pipes is the parent's to send."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None and not pipe.closed:
+            os.dup2(nowhere, pipe.fileno(), inheritable=False)
+    os.close(nowhere)
+    _left.append(process)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_subgraph.engine.cache import Cache
+from tests.children import child_of, succeeds
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=20, max_size=60), st.integers(1, 3))
@@ -101,3 +103,18 @@ def test_only_the_value_that_is_meant_is_dropped() -> None:
 def test_a_capacity_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="one thing at least"):
         Cache(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_process_makes_what_its_parent_was_making() -> None:
+    """It has no thread that would complete it, and may be forked while another thread holds the lock."""
+    cache: Cache[str, str] = Cache(8)
+    go = threading.Event()
+    slow = cache.get("slow", lambda: str(go.wait(60)), aside=True)
+    cache.get("ready", lambda: "parent's")
+    with cache._lock:
+        child = child_of(lambda: (cache.peek("ready"), cache.get("slow", lambda: "own").result(0)) == ("parent's", "own"))
+    assert succeeds(child, 20)
+    go.set()
+    assert slow.result(30) == "True"

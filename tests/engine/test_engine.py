@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import threading
 import time
 import warnings
@@ -22,12 +23,14 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from onnx_subgraph.backends.backend import Declined
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.backends.reference import Reference
 from onnx_subgraph.engine import deadline
 from onnx_subgraph.engine.breaker import ENGINES, FAILURES, Breaker
 from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.expectation import expected
 from onnx_subgraph.engine.sample import is_due, problem
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning, UsageError
+from tests.children import child_of, succeeds
 from tests.engine.backends import REGION, Scripted, fails, feed, region, sleeps, waits
 
 
@@ -207,12 +210,12 @@ def test_a_backend_that_gives_up_by_itself_says_why() -> None:
 
 
 def test_few_threads_wait_for_more_calls_and_none_keeps_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "_idle", deque())
+    monkeypatch.setattr(deadline._threads, "idle", deque())
     many = deadline.IDLE + 4
     together = threading.Barrier(many)
     with ThreadPoolExecutor(many) as pool:
         made = list(pool.map(lambda _: deadline.within(30, lambda: (together.wait(), threading.Event())[1]), range(many)))
-    assert len(deadline._idle) <= deadline.IDLE
+    assert len(deadline._threads.idle) <= deadline.IDLE
     results = [weakref.ref(one) for one in made]
     made.clear()
     for _ in range(1000):  # a thread forgets its call after it has answered
@@ -593,3 +596,24 @@ def test_settings_that_cannot_be_used_are_refused_with_a_hint(wrong: dict[str, A
     with pytest.raises(UsageError, match=next(iter(wrong))) as raised:
         EngineSettings(**wrong)
     assert raised.value.hint
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("batch", [2, 3], ids=["compiled before", "new"])
+def test_a_forked_process_runs_a_region_whatever_its_parent_did_meanwhile(batch: int) -> None:
+    """It has no threads for calls with a deadline, and may be forked while a run has the locks."""
+    backend = Scripted()
+    made = Engine(region(), backend, Reference(), EngineSettings(deadline=60))
+    assert right(made.run(feed()))
+    assert len(deadline._threads.idle) > 0
+    with made._alone, made._lock, made.breaker._lock:
+        child = child_of(lambda: right(made.run(feed(batch)), batch) and made.fallbacks == 0 and not _fails(made))
+    assert succeeds(child, 20)
+
+
+def _fails(made: Engine) -> bool:
+    """Whether a run has no right outputs when the backend fails."""
+    made.backend.answering = fails(ValueError("no"))  # type: ignore[attr-defined]
+    with pytest.warns(OnnxSubgraphWarning, match="ValueError: no"):
+        return not right(made.run(feed()))

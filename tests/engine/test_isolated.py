@@ -28,6 +28,7 @@ from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition
 from onnx_subgraph.partitioning.worth import RegionLimits
+from tests.children import child_of, succeeds
 from tests.engine.backends import fails, feed, region
 from tests.partitioning.models import SAMPLES
 
@@ -243,6 +244,26 @@ def test_an_interrupted_run_leaves_no_answer_to_the_next_one(monkeypatch: pytest
         interrupted.setattr(isolated, "receive", fails(KeyboardInterrupt()))
         backend.run(compiled, feed(3))
     assert right(backend.run(compiled, feed(2)), 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_process_has_a_process_of_its_own() -> None:
+    """It is forked while a thread asks the parent's, which it must not end when it ends itself."""
+    backend = Isolated("mortal")
+    compiled = backend.compile(region(), (("float32", (2, 4)),))
+
+    def work() -> bool:
+        done = right(backend.run(compiled, feed(2)), 2) and right(backend.run(compiled, feed(3)), 3)
+        return done and not ending.alive  # it would be called at the end of the forked process
+
+    theirs, ending = backend._process, backend._closing
+    with ThreadPoolExecutor(1) as pool, backend._lock:
+        pool.submit(backend.run, compiled, feed(2))  # it waits
+        child = child_of(work)
+    assert succeeds(child, 60)
+    assert right(backend.run(compiled, feed(4)), 4)
+    assert backend._process is theirs and theirs is not None and theirs.poll() is None
 
 
 def test_threads_share_the_process() -> None:
