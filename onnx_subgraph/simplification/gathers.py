@@ -157,10 +157,9 @@ def _of_flat(constants: Constants, source: ir.Value, indices: ir.Value, result: 
         return None
     matrix, found = flat.inputs[0], count(constants, indices)
     shape = dims(matrix)
-    if matrix is None or shape is None or len(shape) != 2 or found is None or found.start:
+    if matrix is None or shape is None or len(shape) != 2 or found is None or found.start or len(found.strides) not in (1, 2):
         return None
-    strides = sorted(found.strides.items())
-    row, column = (None, *strides) if len(strides) == 1 else strides if len(strides) == 2 else (None, None)
+    row, column = [None, *sorted(found.strides.items())][-2:]
     if column is None or column[1].by != 1 or not all(same_dim(dim, 1) for dim in before[1:]):
         return None
     is_row_major = row is None or (row[1].by != 1 and same_dim(row[1].by, shape[1]))
