@@ -13,8 +13,8 @@ from onnx_subgraph.late import late_imports
 
 if TYPE_CHECKING:
     from onnx_subgraph.backends.backend import Backend
-    from onnx_subgraph.engine.engine import EngineSettings
     from onnx_subgraph.engine.session import EngineSession
+    from onnx_subgraph.engine.settings import EngineSettings
     from onnx_subgraph.errors import (
         EngineError,
         KernelError,

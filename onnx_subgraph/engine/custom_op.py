@@ -16,9 +16,10 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend
-from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.session import engines_of
+from onnx_subgraph.engine.settings import EngineSettings
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.files.models import load, serialized
 from onnx_subgraph.inherited import PROTOBUF

@@ -25,11 +25,12 @@ from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.engine.breaker import Breaker
 from onnx_subgraph.engine.control import Control
 from onnx_subgraph.engine.drawing import inline_drawing
-from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.feeds import Argument, Inputs, argument
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.schedule import schedule
+from onnx_subgraph.engine.settings import EngineSettings
 from onnx_subgraph.engine.step import Step, run_steps
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.files.models import load

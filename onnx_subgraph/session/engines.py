@@ -42,8 +42,8 @@ def open_engines(
 ) -> EngineSession:
     """A session of engines that never waits for a backend: onnxruntime runs what is not compiled yet."""
     with late_imports():
-        from onnx_subgraph.engine.engine import EngineSettings
         from onnx_subgraph.engine.session import EngineSession
+        from onnx_subgraph.engine.settings import EngineSettings
     engines = EngineSettings(
         isolated=settings.isolated, patience=0.0, deadline=settings.deadline, check=settings.check, folder=compiled
     )

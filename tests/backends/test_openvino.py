@@ -14,8 +14,9 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
-from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.engine.settings import EngineSettings
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition

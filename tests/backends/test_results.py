@@ -13,8 +13,9 @@ from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
-from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.isolated import Isolated
+from onnx_subgraph.engine.settings import EngineSettings
 from tests.engine.backends import region
 
 TEXT = """

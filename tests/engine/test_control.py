@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from onnx_subgraph import EngineSession
 from onnx_subgraph.engine.custom_op import register_engines
-from onnx_subgraph.engine.engine import EngineSettings
+from onnx_subgraph.engine.settings import EngineSettings
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from onnx_subgraph.partitioning.inline import inline
 from onnx_subgraph.partitioning.options import PartitionOptions

@@ -15,8 +15,8 @@ import pytest
 
 from onnx_subgraph.engine import custom_op
 from onnx_subgraph.engine.custom_op import register_engines
-from onnx_subgraph.engine.engine import EngineSettings
 from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.engine.settings import EngineSettings
 from onnx_subgraph.errors import OnnxSubgraphWarning, UsageError
 from onnx_subgraph.files.models import save
 from onnx_subgraph.inherited import PROTOBUF

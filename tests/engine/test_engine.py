@@ -26,9 +26,10 @@ from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.reference import Reference
 from onnx_subgraph.engine import deadline
 from onnx_subgraph.engine.breaker import ENGINES, FAILURES, Breaker
-from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.expectation import expected
 from onnx_subgraph.engine.sample import is_due, problem
+from onnx_subgraph.engine.settings import EngineSettings
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning, UsageError
 from tests.children import child_of, succeeds
 from tests.engine.backends import REGION, Scripted, fails, feed, region, sleeps, waits

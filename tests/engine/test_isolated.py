@@ -21,9 +21,10 @@ from onnx_subgraph.backends.backend import Declined
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.cli import main
 from onnx_subgraph.engine import isolated
-from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.engine.settings import EngineSettings
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.partitioning.options import PartitionOptions
 from onnx_subgraph.partitioning.partition import partition

@@ -18,8 +18,8 @@ from onnx_subgraph import verify
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.subgraph import Subgraph
-from onnx_subgraph.engine.engine import EngineSettings
 from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.engine.settings import EngineSettings
 from onnx_subgraph.errors import ModelError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.partitioning import holding
 from onnx_subgraph.partitioning.inline import inline
