@@ -84,7 +84,8 @@ def accuracy(
         return Accuracy(0.0, 0.0, 0.0, compared=exact.size) if same else _refused("has other integers")
     if not exact.size:
         return Accuracy(0.0, 0.0, 0.0, compared=0)
-    wide, own = fused.astype(np.float64), exact if unfused is None else unfused.astype(np.float64)
+    exact, wide = exact.astype(np.float64), fused.astype(np.float64)  # what is cast to eight bits stays of eight bits
+    own = exact if unfused is None else unfused.astype(np.float64)
     floor = FLOOR * EPSILON.get(fused.dtype.name, 2.0**-23) + (ATTRIBUTE if stored and fused.dtype == np.float64 else 0.0)
     with np.errstate(all="ignore"):
         finite = np.isfinite(exact) & (np.abs(exact) < largest(fused.dtype) / 2)
