@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.nested import has_bodies, reads, within
 from onnx_subgraph.model.shapes import same_shape
-from onnx_subgraph.model.surgery import remove, sweep
+from onnx_subgraph.model.surgery import remove
 from onnx_subgraph.operators.elementwise import REARRANGING
 
 _SAME = """
@@ -46,10 +46,8 @@ def leave_out_zero_addends(model: ir.Model, constants: Constants) -> int:
         for node in sums:
             result, source = node.outputs[0], _only_addend(constants, node)
             if source is not None and (result not in told or (result.dtype is not None and _has_one_zero(result.dtype))):
-                addends = [value for value in node.inputs if value is not None]
                 result.replace_all_uses_with(source)
                 remove(node)
-                sweep(addends)
                 removed += 1
     return removed
 

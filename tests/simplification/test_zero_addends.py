@@ -27,6 +27,8 @@ LEFT_OUT = {
     "before a lower bound that is divided by": "a = Add(x, zero) b = Max(a, two) y = Reciprocal(b)",
     "before a Clip that is divided by": "a = Add(x, zero) b = Clip(a, two) y = Reciprocal(b)",
     "of integers": "i = Cast<to = 7>(x) a = Add(i, none) y = Cast<to = 1>(a)",
+    "of indices": "i = Cast<to = 7>(x) a = Add(i, none) y = Gather(bias, a)",
+    "of an exponent": "a = Add(x, zero) b = Pow(two, a) y = Reciprocal(b)",
     "that becomes integers": "a = Add(x, zero) i = Cast<to = 7>(a) f = Cast<to = 1>(i) y = Reciprocal(f)",
 }
 KEPT = {
@@ -44,6 +46,10 @@ KEPT = {
     "that a body reads": """a = Add(x, zero) n = ReduceSum<keepdims = 0>(x) c = Greater(n, zero)
         y = If(c) <then_branch = t () => (float[N, 4] s) {s = Reciprocal(a)},
         else_branch = e () => (float[N, 4] r) {r = Neg(x)}>""",
+    "that a body computes": """n = ReduceSum<keepdims = 0>(x) c = Greater(n, zero)
+        b = If(c) <then_branch = t () => (float[N, 4] s) {z = Add(x, zero) s = Identity(z)},
+        else_branch = e () => (float[N, 4] r) {r = Neg(x)}> y = Reciprocal(b)""",
+    "behind a Clip below": "a = Add(x, zero) b = Clip(a, less) y = Reciprocal(b)",
     "that another operator reads": "a = Add(x, zero) y = Hardmax(a)",
 }
 
@@ -67,6 +73,12 @@ def test_it_stays(body: str) -> None:
     model = parsed(body, INPUTS, weights=WEIGHTS)
     written = simplified(model)[1]
     assert operators(written)["Add"] == operators(model)["Add"]
+
+
+def test_operators_of_another_domain_may_tell_zeros() -> None:
+    model = parsed("a = Add(x, zero) y = own.Scale(a)", INPUTS, weights=WEIGHTS)
+    model.opset_import.add(domain="own", version=1)
+    assert operators(simplified(model)[1])["Add"] == 1
 
 
 W = [*map(float, np.random.default_rng(0).standard_normal(32).round(3))]
