@@ -50,8 +50,8 @@ def _reason(undone: Undone) -> str:
         what += "; --fix-overflows keeps the fusion" if undone.overflows else ""
         return f"with it, the output '{undone.output}' {what}" if undone.output else f"with it, the model {what}"
     value = f"its result {undone.output}" if undone.output else "it"
-    how = " on drawn values" if undone.drawn else ""
-    return f"{value} {undone.problem or distance(undone.error, undone.bound, undone.original)}{how}"
+    where = "on drawn values, " if undone.drawn else ""
+    return f"{where}{value} {undone.problem or distance(undone.error, undone.bound, undone.original)}"
 
 
 def distance(error: float, bound: float, original: float | None) -> str:

@@ -28,11 +28,11 @@ from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.plan import Plan, plan, root_name
 from onnx_subgraph.rewriting.read_values import equal_values, repeating_values, triangular_values, uniform_values
 from onnx_subgraph.rewriting.replacement import Site
-from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, Way, taken
 from onnx_subgraph.rewriting.sequence import in_sequence
 
-Barred = Callable[[Place], Collection[str] | None]
-"""The main operators that may not replace a match at a place; None where nothing may."""
+Barred = Callable[[Place], Collection[Way] | None]
+"""The ways in which a match at a place may not be replaced; None where nothing may replace it."""
 Record = Callable[[Cutting], None]
 
 

@@ -31,7 +31,7 @@ from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import CPU, Loadability, Operand
 from onnx_subgraph.rewriting.order import place
 from onnx_subgraph.rewriting.replacement import Choice, Site, replacement
-from onnx_subgraph.rewriting.rewrite import Bug, Skip
+from onnx_subgraph.rewriting.rewrite import Bug, Skip, Way
 
 _BUG = "a bug in onnx-subgraph"
 _REARRANGING = REARRANGING | {"Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"}
@@ -72,10 +72,10 @@ class Plan:
         return "" if self.head is None else operator_of(self.head)
 
 
-def plan(match: Match, target: str, site: Site, barred: Collection[str] = ()) -> Plan | Skip:
+def plan(match: Match, target: str, site: Site, barred: Collection[Way] = ()) -> Plan | Skip:
     """Plan the replacement of `match` for `target`, or say why it is skipped. Does not change the model.
 
-    barred: the main operators that were wrong here.
+    barred: the ways that were wrong here.
     """
     refusals: list[Refused] = []
     of_lowerings: dict[str, Refused] = {}
@@ -237,7 +237,7 @@ def _has_kernel(match: Match) -> bool:
     return {match.roots[name].dtype for name in function.provided_names(match)} <= types
 
 
-def _plan(match: Match, block: Block | None, site: Site, barred: Collection[str], *, is_fallback: bool, has_kernel: bool) -> Plan:
+def _plan(match: Match, block: Block | None, site: Site, barred: Collection[Way], *, is_fallback: bool, has_kernel: bool) -> Plan:
     graph = graph_of(match.graph)
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness(site.outline, graph, match.nodes)
@@ -261,7 +261,7 @@ def _plan(match: Match, block: Block | None, site: Site, barred: Collection[str]
     first, moved = place(match.nodes, graph, fragment, replaced, removed, redirected, site.outline)
     lowering = "" if block is None else block.lowering
     made = Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved, lowering)
-    if made.op in barred:
+    if (made.op, lowering) in barred:
         raise WasWrong(f"{made.op} is wrong here")
     return made
 

@@ -82,7 +82,7 @@ def make_recurrent(
         if outline is None or loop is None or any(loop.is_refused_by(provider, opset) for provider in loadability):
             continue
         wrong = barred(loop.place(outline))
-        if wrong is not None and loop.cell.operator not in wrong:
+        if wrong is not None and (loop.cell.operator, "") not in wrong:
             gone.update(within(loop.body))
             found.append(loop.replaced(outline, constants, opset, record))
     return tuple(found)

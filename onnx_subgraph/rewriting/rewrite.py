@@ -23,6 +23,10 @@ class Place:
     results: tuple[str, ...]
 
 
+Way = tuple[str, str]
+"""How a match is replaced: the main operator of the replacement, and the file of its lowering, as in `Rewrite`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     """One committed replacement.
@@ -51,6 +55,11 @@ class Rewrite:
     root: str = ""
     place: Place = Place("", "", ())
     lowering: str = ""
+
+    @property
+    def way(self) -> Way:
+        """How the match is replaced."""
+        return self.op, self.lowering
 
 
 @dataclass(frozen=True, slots=True)

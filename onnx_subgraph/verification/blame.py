@@ -11,8 +11,8 @@ the reason of its verdict says so.
 A pattern of the user's that was wrong at one place is suspect at its others: they are checked on drawn values of all magnitudes
 as well, because the model's own values may not reach what is wrong with it.
 
-A match may have several replacements. If one is wrong, or nothing shows that it is right, one by another operator is tried:
-onnxruntime's Attention and MultiHeadAttention differ where a mask hides a whole row.
+A match may have several replacements. If one is wrong, or nothing shows that it is right, one by another operator or lowering is
+tried: onnxruntime's Attention and MultiHeadAttention differ where a mask hides a whole row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from onnx_subgraph.rewriting.apply import Barred
-from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Way
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.bisection import Fused, Rewritten, Trials, bisect
 from onnx_subgraph.verification.coverage import left_to_outputs, resting_on, unshown
@@ -32,7 +32,7 @@ from onnx_subgraph.verification.verdict import Verdict
 MOST_ROUNDS = 8
 """The most rounds of checks. After an undo another pattern may match in the same place, and be wrong too."""
 MOST_TRIED = 2
-"""The most operators that are tried at one place."""
+"""The most ways that are tried at one place."""
 
 Make = Callable[[Barred], Fused]
 """Rewrites the model again, without what may not be replaced."""
@@ -113,10 +113,10 @@ def settle(fused: Fused, found: Verdict, make: Make[Fused], judge: Judge[Fused])
     trials, ended = Trials(judge.verdict), False
     kept: frozenset[Place] | None = None
 
-    def barred(place: Place) -> Collection[str] | None:
+    def barred(place: Place) -> Collection[Way] | None:
         ones = undone.get(place, ())
         may_stay = kept is None or place in kept
-        return {one.rewrite.op for one in ones} if may_stay and len(ones) < MOST_TRIED else None
+        return {one.rewrite.way for one in ones} if may_stay and len(ones) < MOST_TRIED else None
 
     def only(places: Collection[Place]) -> Fused:
         left = frozenset(places)

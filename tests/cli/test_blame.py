@@ -167,5 +167,23 @@ def test_a_pattern_that_is_wrong_at_one_place_is_undone_where_only_other_values_
     model = save(PLAIN.replace("y = Abs (x)", "r = Relu (x) s = Sin (r) z = Relu (s) y = Cos (z)"), tmp_path / "m.onnx")
     result = run("fuse", model, *relu_six)
     assert result.code == 0 and "relu-six at r is undone" in result.err
-    assert "relu-six at z is undone: its result z is " in result.err and "on drawn values" in result.err
+    assert "relu-six at z is undone: on drawn values, its result z is " in result.err
     assert [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node] == ["Relu", "Sin", "Relu", "Cos"]
+
+
+def test_a_lowering_that_is_wrong_at_one_place_is_replaced_where_only_other_values_would_show_it(
+    run: Run, tmp_path: Path
+) -> None:
+    """No value of this model reaches 6 at `z`: it is the GELU of a sine. The operator's own lowering is right at both places."""
+    (tmp_path / "low.yaml").write_text("lowers: Gelu\nsummary: Bounded\nonnxruntime: y = Min(com.microsoft.Gelu(x), 6.0)\n")
+    gelu = "{0}u = Div({1}, root) {0}e = Erf({0}u) {0}s = Add({0}e, one) {0}p = Mul({1}, {0}s) {0} = Mul({0}p, half)"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y)
+      <float half = {{0.5}}, float one = {{1}}, float root = {{1.4142135}}, float many = {{9}}> {{
+      l = Mul(x, many) {gelu.format("r", "l")} s = Sin(r) {gelu.format("z", "s")} y = Cos(z) }}"""
+    result = run("fuse", save(text, tmp_path / "m.onnx"), "--patterns", tmp_path / "low.yaml", "--only", "gelu")
+    first, second = result.err.splitlines()
+    assert result.code == 0 and f"gelu at r is undone: as in {tmp_path / 'low.yaml'}, its result r is " in first
+    assert f"gelu at z is undone: as in {tmp_path / 'low.yaml'}, on drawn values, its result z is " in second
+    assert second.endswith("; it is replaced by com.microsoft.Gelu instead")
+    operators = [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node]
+    assert operators == ["Mul", "Gelu", "Sin", "Gelu", "Cos"]

@@ -243,7 +243,7 @@ def test_each_place_keeps_the_first_of_its_two_first_operators_that_is_right(rig
 
     def make(barred: Barred) -> Made:
         bars = {place: barred(place) for place in places(len(right))}
-        first = {place: next(op for op in "0123" if op not in wrong) for place, wrong in bars.items() if wrong is not None}
+        first = {place: next(op for op in "0123" if (op, "") not in wrong) for place, wrong in bars.items() if wrong is not None}
         return Made(tuple(Rewrite("p", op, "", (), 1, place=place) for place, op in first.items()))
 
     def wrong(made: Made) -> list[Rewrite]:
