@@ -152,18 +152,16 @@ def _halves(constants: Constants, indices: ir.Value) -> list[Count | None]:
 
 def _of_flat(constants: Constants, source: ir.Value, indices: ir.Value, result: ir.Value) -> Unsqueezed | None:
     """For Gather from a matrix that was flattened, at row · columns + column."""
-    flat, before, after = source.producer(), dims(source), dims(result)
-    if flat is None or not _keeps_order(flat) or before is None or after is None:
+    flat, after = source.producer(), dims(result)
+    if flat is None or not _keeps_order(flat) or after is None:
         return None
     matrix, found = flat.inputs[0], count(constants, indices)
     shape = dims(matrix)
     if matrix is None or shape is None or len(shape) != 2 or found is None or found.start or len(found.strides) not in (1, 2):
         return None
     row, column = [None, *sorted(found.strides.items())][-2:]
-    if column is None or column[1].by != 1 or not all(same_dim(dim, 1) for dim in before[1:]):
-        return None
-    is_row_major = row is None or (row[1].by != 1 and same_dim(row[1].by, shape[1]))
-    return _of_matrix(matrix, [row, column], after) if is_row_major else None
+    is_row_major = row is None or same_dim(row[1].by, shape[1])
+    return _of_matrix(matrix, [row, column], after) if column is not None and column[1].by == 1 and is_row_major else None
 
 
 def _of_matrix(matrix: ir.Value, strides: Sequence[tuple[int, Stride] | None], shape: Sequence[Dim]) -> Unsqueezed | None:

@@ -273,6 +273,21 @@ def test_indices_beyond_the_matrix_stay(body: str) -> None:
     assert operators(written)["GatherND"] + operators(written)["Gather"] >= 1 and operators(written)["Unsqueeze"] > 1
 
 
+def test_pairs_of_columns_of_one_row_are_no_columns() -> None:
+    """The one row is given two columns, so that what is gathered has two elements."""
+    body = "f = Reshape(x, pair) g = Gather(f, column) y = Neg(g)"
+    model = parsed(
+        SIZES.replace("t = Gather(s, one)", "o = Shape(z) t = Gather(o, one)") + body,
+        "float[1, T] x, float[1, S] z",
+        "float[A, B, C, D, 2] y",
+        f"{NUMBERS}, int64[2] pair = {{-1, 2}}",
+    )
+    _, written = simplified(model)
+    data = {"x": np.arange(8, dtype=np.float32).reshape(1, 8), "z": np.zeros((1, 3), np.float32)}
+    assert operators(written)["Reshape"] == 1
+    assert np.array_equal(run(written, data)[0], run(model, data)[0])
+
+
 def test_a_quotient_that_is_no_size_is_unknown() -> None:
     model = ir.from_proto(of("p = Add(n, t) q = Div(p, n) r = Range(zero, q, one) y = Identity(r)"))
     infer_shapes(model)
