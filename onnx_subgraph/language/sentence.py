@@ -17,6 +17,7 @@ from onnx_subgraph.language.comparison import UnknownFact, UnknownSize
 from onnx_subgraph.language.evaluation import Names, definition, evaluate
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.grammar import Code, inside, parse_block, parse_expression, walk_tree
+from onnx_subgraph.language.mistyped import check_condition, check_value
 from onnx_subgraph.language.source import Data
 from onnx_subgraph.language.vocabulary import ARITHMETIC, FACTS, FUNCTIONS, MAX_INTEGER, is_word
 
@@ -49,12 +50,14 @@ def read_sentence(data: Data, what: str = "where", check_fact: CheckFact | None 
     """
     code, tree = parse_expression(data, what)
     _check(tree, code, check_fact or _check_fact)
+    check_condition(tree, code)
     return Expression(code.words(tree), tree, code.span(tree))
 
 
 def sentence_in(tree: ast.expr, code: Code) -> Expression:
     """A sentence that is a part of other source text. Raises PatternError, with the place."""
     _check(tree, code, _check_fact)
+    check_condition(tree, code)
     return Expression(code.words(tree), tree, code.span(tree))
 
 
@@ -62,6 +65,7 @@ def read_conjuncts(data: Data, what: str, check_fact: CheckFact) -> tuple[Expres
     """Read a sentence and split it at `and`, each part with its place. Raises PatternError, with the place."""
     code, tree = parse_expression(data, what)
     _check(tree, code, check_fact)
+    check_condition(tree, code)
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     return tuple(Expression(code.words(part), part, code.span(part)) for part in parts)
 
@@ -81,6 +85,7 @@ def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expressi
                 f"`{target.id}` can't name a number", span=code.span(target), hint="a name is lower-case and not a word"
             )
         _check(statement.value, code, _check_fact)
+        check_value(statement.value, code)
         found[target.id] = Expression(code.words(statement.value), statement.value, code.span(statement.value))
     return tuple(found.items())
 

@@ -69,7 +69,10 @@ def sentence(text: str) -> Expression:
 
 
 def value_of(text: str) -> object:
-    return evaluate(sentence(text), NAMES.__getitem__)
+    data = read_text(f"let: |\n  v = {text}\n", "f.yaml").get("let")
+    assert data is not None
+    ((_, found),) = read_definitions(data)
+    return evaluate(found, NAMES.__getitem__)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,7 @@ def test_what_a_sentence_means(text: str, value: object) -> None:
         ("x.shape[7] == 1", "`x.shape[7]` does not exist: there are 3"),
         ("h / 0 == 1", "`h / 0` can't be computed: division by zero"),
         ("h ** h ** h ** h == 1", "can't be computed"),
-        ("[1] * h == 1", "`[1] * h` is not a known number"),
+        ("axes * h == 1", "`axes * h` is not a known number"),
         ("sqrt(-1) == 1", "`sqrt(-1)` can't be computed"),
         ("x * 2 == 1", "`x` is not a constant"),
     ],
