@@ -37,6 +37,11 @@ SIGNED_FIRST = frozenset(_SIGNED_FIRST.split())
 """Operators for which this holds for their first operand."""
 
 
+def has_zero_addends(model: ir.Model, constants: Constants) -> bool:
+    """Whether there is a sum with the number 0."""
+    return any(_only_addend(constants, node) is not None for graph in within(model.graph) for node in graph)
+
+
 def leave_out_zero_addends(model: ir.Model, constants: Constants) -> int:
     """Remove such sums. Changes `model`. Returns how many were removed. Shapes must follow from the inputs (`proved_only`)."""
     removed = 0
