@@ -280,6 +280,7 @@ AFTER: dict[str, Rule] = {
     **dict.fromkeys(_BROADCASTING, after_broadcasting),
     "Div": shape_arithmetic.after_div,
     "Equal": shape_arithmetic.after_equal,
+    "Max": shape_arithmetic.after_max,
     "Where": shape_arithmetic.after_where,
     "ConstantOfShape": shape_arithmetic.after_constant_of_shape,
     "Expand": _after_expand,

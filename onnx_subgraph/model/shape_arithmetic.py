@@ -74,6 +74,30 @@ def after_where(context: ShapeInferenceContext, node: ir.Node) -> None:
     context.set_symbolic_value(node.outputs[0], chosen)
 
 
+def after_max(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Max of sizes. Paddle writes it before an Expand: of its sizes, and of the shape of the value behind ones."""
+    after_broadcasting(context, node)
+    operands = _paired(context, node.inputs)
+    if operands is not None:
+        largest = [_largest(context, numbers) for numbers in operands]
+        context.set_symbolic_value(node.outputs[0], [context.new_symbolic_dim() if dim is None else dim for dim in largest])
+
+
+def _largest(context: ShapeInferenceContext, dims: Sequence[Dim]) -> Dim | None:
+    """The dimension that no other one is above; None where it is not known."""
+    return next((dim for dim in dims if all(_is_at_least(context, dim, other) for other in dims)), None)
+
+
+def _is_at_least(context: ShapeInferenceContext, dim: Dim, other: Dim) -> bool:
+    """Whether a dimension is never below another. One with a name is 1 at least."""
+    if not isinstance(other, int):
+        return not isinstance(dim, int) and dim.value is not None and dim == other
+    if isinstance(dim, int):
+        return dim >= other
+    expression = expression_of(dim)
+    return expression is not None and never_negative(context, dim) and (other <= 0 or bool((expression - other).is_nonnegative))
+
+
 def after_div(context: ShapeInferenceContext, node: ir.Node) -> None:
     """Divide dimensions by numbers, or by a factor of theirs.
 

@@ -436,6 +436,31 @@ def test_nothing_is_known_behind_a_reshape_that_can_not_run(target: str, known: 
 
 
 @pytest.mark.parametrize(
+    ("sizes", "known"),
+    [
+        ("Max (one, n)", ["n"]),
+        ("Max (n, one)", ["n"]),
+        ("Max (n, less, n)", ["n"]),
+        ("Max (less, one)", [1]),
+        ("Concat <axis = 0> (n, m)", ["n", "m"]),
+        ("Max (two, n)", None),
+        ("Max (n, m)", None),
+        ("Max (one, difference)", None),
+        ("Max (one, count)", None),
+    ],
+)
+def test_the_largest_size_is_known_where_no_run_has_a_larger_one(sizes: str, known: list[str | int] | None) -> None:
+    """Paddle expands to the maximum of sizes and the shape of the value, of which -1 stands for the size that it has."""
+    text = f"""{{ one = Constant <value_ints = [1]> () two = Constant <value_ints = [2]> () less = Constant <value_ints = [-1]> ()
+      n = Shape <end = 1> (x) m = Shape <start = 1> (x) difference = Sub (n, two) zero = Constant <value_float = 0.0> ()
+      places = NonZero (x) count = Shape <start = 1> (places)
+      s = {sizes} y = Expand (zero, s) }}"""
+    model = inferred(text, inputs="float[n, m] x")
+    found = shape(model, "y")
+    assert found == known if known else not {"n", "m", 1, 2} & set(found)
+
+
+@pytest.mark.parametrize(
     ("product", "known"),
     [
         ("ReduceProd <axes = [0]> (s)", ["2*batch*seq"]),
