@@ -41,11 +41,11 @@ def check_raised(model: ir.Model, loadability: Sequence[Loadability]) -> None:
 
 
 def _typed(model: ir.Model) -> Iterator[tuple[ir.Node, list[Operand | None]]]:
-    """The nodes of the default domain outside functions whose inputs all have a known type, with their operands."""
+    """The nodes of the default domain outside functions whose inputs are all tensors of a known type, with their operands."""
     for node in model.graph.all_nodes():
         if node.domain or not node.inputs or any(a.is_ref() for a in node.attributes.values()):
             continue
-        if all(v is None or v.dtype is not None for v in node.inputs):
+        if all(v is None or (isinstance(v.type, ir.TensorType) and v.dtype is not None) for v in node.inputs):
             yield node, [_operand(v) for v in node.inputs]
 
 

@@ -40,6 +40,7 @@ from onnx_subgraph.simplification.reshaping import as_one_step, as_reshape, as_s
 from onnx_subgraph.simplification.resizes import as_scaled
 from onnx_subgraph.simplification.rows import narrow
 from onnx_subgraph.simplification.selected_sums import as_reduced
+from onnx_subgraph.simplification.sequences import as_tensors
 from onnx_subgraph.simplification.shuffles import as_shuffle
 from onnx_subgraph.simplification.slices import as_fewer_axes
 from onnx_subgraph.simplification.unrolled import as_whole
@@ -197,7 +198,7 @@ class Pass:
     def _rewrite(self, node: ir.Node) -> bool:
         """Replace a node by simpler ones with the same result. Returns whether it did."""
         constants = self._constants
-        if parts := as_parts(constants, node):
+        if parts := as_parts(constants, node) or as_tensors(constants, node):
             self._replace_results(node, parts)
             return True
         nodes = (

@@ -32,3 +32,11 @@ def test_a_model_is_not_raised_to_a_definition_that_overflows() -> None:
     check_raised(raise_opset(read(single), 18), [LOADABILITY])
     (finite,) = run(onnx.parser.parse_model(half), {"x": np.full((2, 4), 100, np.float16)})
     assert np.isfinite(finite).all()
+
+
+def test_operators_on_sequences_are_no_obstacle() -> None:
+    """Paddle exports an assignment to a slice with a SequenceMap, which onnxruntime runs by its definition."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x) => (float[a, b] y) {
+      s = SplitToSequence(x) m = SequenceMap <body = each (float[n, 4] a) => (float[n, 4] d) { d = Neg(a) }> (s)
+      y = ConcatFromSequence<axis = 0>(m) }"""
+    check_raised(raise_opset(read(text), 23), [LOADABILITY])

@@ -1,0 +1,209 @@
+"""Sequences of tensors whose places are known become tensors: no runtime fuses across a sequence.
+
+TorchScript exports `split`, `chunk` and `unbind` of a value with unknown sizes as SplitToSequence, and what is read of them as
+SequenceAt; lists that a loop fills are chains of SequenceInsert. Paddle exports an assignment to a slice with a SequenceMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.asked import Constants
+from onnx_subgraph.model.nested import within
+from onnx_subgraph.model.shapes import dims
+from onnx_subgraph.model.surgery import constant, sliced, unsqueeze
+
+_MOST = 64
+"""The most copies of the body of a SequenceMap."""
+_MOST_PARTS = 1024
+"""The most tensors of a sequence that are looked at."""
+_TO_THE_END = np.iinfo(np.int32).max
+"""The end of a Slice that means the end of the axis."""
+
+
+class _Part(NamedTuple):
+    """One tensor of a sequence: a value, or a part of one along an axis, from `start` to before `end`.
+
+    end: None for the element at `start` alone, without the axis; the end of the axis where it is `_TO_THE_END`.
+    """
+
+    value: ir.Value
+    axis: int | None = None
+    start: int = 0
+    end: int | None = None
+
+
+def as_tensors(constants: Constants, node: ir.Node) -> dict[ir.Value, list[ir.Node]]:
+    """The nodes that give the results of an operator on sequences from their tensors, by its results; {} for other nodes."""
+    if node.domain or not node.inputs or node.inputs[0] is None:
+        return {}
+    name, nodes = str(node.name or node.outputs[0].name), list[ir.Node]()
+    match node.op_type:
+        case "SequenceAt":
+            part = _at(constants, node)
+            nodes = [] if part is None else _tensor(part, name)
+            if part is not None and not nodes:
+                nodes = [ir.Node("", "Identity", [part.value], name=name)]
+        case "SequenceLength":
+            parts = _parts(constants, node.inputs[0])
+            nodes = [] if parts is None else [constant(np.array(len(parts), np.int64), name)]
+        case "ConcatFromSequence":
+            nodes = _joined(constants, node, name)
+        case "SequenceMap":
+            return _mapped(constants, node, name)
+    return {node.outputs[0]: nodes} if nodes else {}
+
+
+def _at(constants: Constants, node: ir.Node) -> _Part | None:
+    """The tensor that a SequenceAt takes. The parts of an axis need not be counted for it."""
+    sequence, position = node.inputs
+    place = None if position is None else constants.scalar(position)
+    if sequence is None or place is None:
+        return None
+    parts, split = _parts(constants, sequence), sequence.producer()
+    if parts is not None:
+        return parts[int(place)] if -len(parts) <= place < len(parts) else None
+    if split is None or split.op_type != "SplitToSequence" or split.domain or split.inputs[0] is None:
+        return None
+    size = 1 if len(split.inputs) < 2 or split.inputs[1] is None else constants.scalar(split.inputs[1])
+    return _chunk(split, int(size), int(place)) if size is not None and (size == 1 or (size > 1 and place >= 0)) else None
+
+
+def _parts(constants: Constants, sequence: ir.Value) -> list[_Part] | None:
+    """The tensors of a sequence; None where they are not known."""
+    inserted: list[tuple[ir.Value, int | None]] = []
+    while (maker := sequence.producer()) is not None and not maker.domain and maker.op_type in ("SequenceInsert", "Identity"):
+        if maker.op_type == "SequenceInsert":
+            position = maker.inputs[2] if len(maker.inputs) > 2 else None
+            place = None if position is None else constants.scalar(position)
+            if maker.inputs[1] is None or (position is not None and place is None):
+                return None
+            if len(inserted) >= _MOST_PARTS:
+                return None
+            inserted.append((maker.inputs[1], None if place is None else int(place)))
+        if maker.inputs[0] is None:
+            return None
+        sequence = maker.inputs[0]
+    parts = None if maker is None or maker.domain else _first_parts(constants, maker)
+    for value, place in reversed(inserted):
+        if parts is None or (place is not None and not -len(parts) <= place <= len(parts)):
+            return None
+        parts.insert(len(parts) if place is None else place, _Part(value))
+    return parts
+
+
+def _first_parts(constants: Constants, maker: ir.Node) -> list[_Part] | None:
+    """The tensors of the sequence that a node makes of tensors."""
+    if maker.op_type == "SequenceEmpty":
+        return []
+    if maker.op_type == "SequenceConstruct":
+        values = [value for value in maker.inputs if value is not None]
+        return [_Part(value) for value in values]
+    if maker.op_type != "SplitToSequence" or maker.inputs[0] is None:
+        return None
+    sizes, extent = maker.inputs[1] if len(maker.inputs) > 1 else None, dims(maker.inputs[0])
+    size = 1 if sizes is None else constants.scalar(sizes)
+    lengths = None if sizes is None else constants.array(sizes)
+    axis = maker.attributes.get_int("axis", 0)
+    if lengths is not None and lengths.ndim == 1 and (lengths >= 0).all():
+        ends = [0, *map(int, np.cumsum(lengths))]
+        return [_Part(maker.inputs[0], axis, start, end) for start, end in pairwise(ends)]
+    whole = extent[axis] if extent is not None and -len(extent) <= axis < len(extent) else None
+    if size is None or size < 1 or not isinstance(whole, int) or whole > _MOST_PARTS * size:
+        return None
+    return [_chunk(maker, int(size), place) for place in range(-(-whole // int(size)))]
+
+
+def _chunk(split: ir.Node, size: int, place: int) -> _Part:
+    """A part of an axis that is split into parts of one size. Parts of one element may lose the axis."""
+    value, axis = split.inputs[0], split.attributes.get_int("axis", 0)
+    assert value is not None
+    if (len(split.inputs) < 2 or split.inputs[1] is None) and not split.attributes.get_int("keepdims", 1):
+        return _Part(value, axis, place)
+    return _Part(value, axis, place * size, (place + 1) * size or _TO_THE_END)
+
+
+def _tensor(part: _Part, name: str) -> list[ir.Node]:
+    """The nodes of which the last one gives a part; [] if it is a whole value."""
+    if part.axis is None:
+        return []
+    if part.end is not None:
+        return sliced(part.value, part.start, part.end, part.axis, name)
+    place = constant(np.array(part.start, np.int64), f"{name}_place")
+    return [place, ir.Node("", "Gather", [part.value, place.outputs[0]], [ir.AttrInt64("axis", part.axis)], name=name)]
+
+
+def _tensors(parts: Sequence[_Part], name: str) -> tuple[list[ir.Node], list[ir.Value]]:
+    """The nodes that give parts, and the parts."""
+    nodes, values = list[ir.Node](), list[ir.Value]()
+    for place, part in enumerate(parts):
+        made = _tensor(part, f"{name}_{place}")
+        nodes += made
+        values.append(made[-1].outputs[0] if made else part.value)
+    return nodes, values
+
+
+def _joined(constants: Constants, node: ir.Node, name: str) -> list[ir.Node]:
+    """The nodes of which the last one is the Concat of all tensors of a sequence."""
+    parts, axis = _parts(constants, node.inputs[0]) if node.inputs[0] is not None else None, node.attributes.get_int("axis", 0)
+    if not parts:
+        return []
+    nodes, values = _tensors(parts, name)
+    if node.attributes.get_int("new_axis", 0):
+        for place, value in enumerate(values):
+            nodes += unsqueeze(value, [axis], constants.opset(node), f"{name}_{place}")
+            values[place] = nodes[-1].outputs[0]
+    return [*nodes, ir.Node("", "Concat", values, [ir.AttrInt64("axis", axis)], name=name)]
+
+
+def _mapped(constants: Constants, node: ir.Node, name: str) -> dict[ir.Value, list[ir.Node]]:
+    """A copy of the body of a SequenceMap for each place, and the sequences of what they give."""
+    body = node.attributes["body"].as_graph()
+    operands = [value for value in node.inputs if value is not None]
+    parts = [_parts(constants, value) if isinstance(value.type, ir.SequenceType) else None for value in operands]
+    if parts[0] is None or any(
+        isinstance(value.type, ir.SequenceType) and (part is None or len(part) != len(parts[0]))
+        for value, part in zip(operands, parts, strict=True)
+    ):
+        return {}
+    if not 0 < len(parts[0]) <= _MOST or len(within(body)) > 1 or len(operands) != len(body.inputs):
+        return {}
+    nodes, given = list[ir.Node](), list[list[ir.Value]]()
+    for value, found in zip(operands, parts, strict=True):
+        made, values = _tensors(found, f"{name}_{value.name}") if found is not None else ([], [value] * len(parts[0]))
+        nodes += made
+        given.append(values)
+    results: list[list[ir.Value]] = []
+    for operands_of_one in zip(*given, strict=True):
+        inner, outputs = _copy(body, operands_of_one)
+        nodes += inner
+        results.append(outputs)
+    made_of = {
+        output: [ir.Node("", "SequenceConstruct", [*values], name=f"{name}_{output.name}")]
+        for output, values in zip(node.outputs, zip(*results, strict=True), strict=True)
+    }
+    first = next(iter(made_of))
+    return made_of | {first: [*nodes, *made_of[first]]}
+
+
+def _copy(body: ir.Graph, operands: Sequence[ir.Value]) -> tuple[list[ir.Node], list[ir.Value]]:
+    """The nodes of a body for these operands, in no graph, and the results."""
+    copy = body.clone(allow_outer_scope_values=True)
+    nodes, outputs = list(copy), list(copy.outputs)
+    stored = [constant(value.const_value.numpy(), str(value.name)) for value in copy.initializers.values() if value.const_value]
+    known = dict(zip(copy.inputs, operands, strict=True)) | {
+        value: made.outputs[0] for value, made in zip(copy.initializers.values(), stored, strict=True)
+    }
+    for old, new in known.items():
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+    outputs = [known.get(value, value) for value in outputs]
+    copy.outputs.clear()
+    copy.remove(nodes)
+    for value in (output for node in nodes for output in node.outputs):
+        value.name = None
+    return [*stored, *nodes], outputs
