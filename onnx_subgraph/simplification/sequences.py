@@ -70,8 +70,8 @@ def _at(constants: Constants, node: ir.Node) -> _Part | None:
         return parts[int(place)] if -len(parts) <= place < len(parts) else None
     if split is None or split.op_type != "SplitToSequence" or split.domain or split.inputs[0] is None:
         return None
-    size = 1 if len(split.inputs) < 2 or split.inputs[1] is None else constants.scalar(split.inputs[1])
-    return _chunk(split, int(size), int(place)) if size is not None and (size == 1 or (size > 1 and place >= 0)) else None
+    size = _size(constants, split)
+    return _chunk(split, size, int(place)) if size is not None and (size == 1 or place >= 0) else None
 
 
 def _parts(constants: Constants, sequence: ir.Value) -> list[_Part] | None:
@@ -107,23 +107,36 @@ def _first_parts(constants: Constants, maker: ir.Node) -> list[_Part] | None:
     if maker.op_type != "SplitToSequence" or maker.inputs[0] is None:
         return None
     sizes, extent = maker.inputs[1] if len(maker.inputs) > 1 else None, dims(maker.inputs[0])
-    size = 1 if sizes is None else constants.scalar(sizes)
     lengths = None if sizes is None else constants.array(sizes)
     axis = maker.attributes.get_int("axis", 0)
     if lengths is not None and lengths.ndim == 1 and (lengths >= 0).all():
         ends = [0, *map(int, np.cumsum(lengths))]
         return [_Part(maker.inputs[0], axis, start, end) for start, end in pairwise(ends)]
     whole = extent[axis] if extent is not None and -len(extent) <= axis < len(extent) else None
-    if size is None or size < 1 or not isinstance(whole, int) or whole > _MOST_PARTS * size:
+    size = _size(constants, maker)
+    if size is None or not isinstance(whole, int) or whole > _MOST_PARTS * size:
         return None
-    return [_chunk(maker, int(size), place) for place in range(-(-whole // int(size)))]
+    return [_chunk(maker, size, place) for place in range(-(-whole // size))]
+
+
+def _size(constants: Constants, split: ir.Node) -> int | None:
+    """The size of the parts of an axis that is split into parts of one size.
+
+    None for parts of a given size that shall lose the axis: the standard says that they keep it, and onnxruntime removes it.
+    """
+    sizes = split.inputs[1] if len(split.inputs) > 1 else None
+    if sizes is None:
+        return 1
+    size = constants.scalar(sizes)
+    keeps_axis = split.attributes.get_int("keepdims", 1) != 0
+    return int(size) if size is not None and size >= 1 and keeps_axis else None
 
 
 def _chunk(split: ir.Node, size: int, place: int) -> _Part:
     """A part of an axis that is split into parts of one size. Parts of one element may lose the axis."""
     value, axis = split.inputs[0], split.attributes.get_int("axis", 0)
     assert value is not None
-    if (len(split.inputs) < 2 or split.inputs[1] is None) and not split.attributes.get_int("keepdims", 1):
+    if not split.attributes.get_int("keepdims", 1):
         return _Part(value, axis, place)
     return _Part(value, axis, place * size, (place + 1) * size or _TO_THE_END)
 
@@ -204,6 +217,4 @@ def _copy(body: ir.Graph, operands: Sequence[ir.Value]) -> tuple[list[ir.Node], 
     outputs = [known.get(value, value) for value in outputs]
     copy.outputs.clear()
     copy.remove(nodes)
-    for value in (output for node in nodes for output in node.outputs):
-        value.name = None
     return [*stored, *nodes], outputs

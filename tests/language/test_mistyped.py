@@ -19,6 +19,7 @@ MISTAKES = {
     "x.dtype == 1": ("`x.dtype` is text, and `1` is a number: they are never equal", 12),
     "x.dtype in [float32, 16]": ("`x.dtype` is text, and `16` is a number: they are never equal", 22),
     "x.dtype == x.shape": ("`x.dtype` is text, and `x.shape` is a list: they are never equal", 12),
+    "x.shape[0] == 'n'": ("`x.shape[0]` is a number, and `'n'` is text: they are never equal", 15),
     "x.shape > 2": ("`x.shape` is a list, and no number", 1),
     "1 < x.rank < 'many'": ("`'many'` is text, and no number", 14),
     "x.dtype > float16": ("`x.dtype` is text, and no number", 1),
@@ -53,6 +54,8 @@ RIGHT = (
     "min(x.shape) > 1 and min(x.rank, 2) == 2",
     "all([1, 0]) or x.shape[-1] % 2 == 0",
     "known(x.rank)",
+    "(x.rank if h else x.dtype) == float32",
+    "len(h + axes) == 2",
     "h is None or h",
 )
 
@@ -70,6 +73,12 @@ def test_a_mistake_is_shown_at_its_place(text: str) -> None:
     message, column = MISTAKES[text]
     span = caught.value.span
     assert message in str(caught.value) and span is not None and (span.line, span.column) == (2, column + 2)
+
+
+def test_element_types_are_written_by_name() -> None:
+    with pytest.raises(PatternError) as caught:
+        read_sentence(written("x.dtype == 1"))
+    assert caught.value.hint == "the element types are written by name, `float32`"
 
 
 @pytest.mark.parametrize("text", RIGHT)

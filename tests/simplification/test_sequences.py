@@ -13,12 +13,14 @@ from tests.simplification.test_simplify import operators, parsed, run, simplifie
 
 X = "float[N, 6] x"
 WEIGHTS = """int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 last = {-1}, int64[3] sizes = {1, 3, 2},
-  int64[1] all = {6}, int64 four = {4}"""
+  int64[1] all = {6}, int64[2] wrong = {7, -1}, int64 four = {4}"""
 SPLIT = "s = SplitToSequence<axis = 1>(x, two) "
 BODY = "body = each (float[N, M] a, float[N, M] b, float[N, K] c) => (float[N, L] d, float[N, M] e)"
 KNOWN = {
     "parts of one size": SPLIT + "p = SequenceAt(s, zero) q = SequenceAt(s, last) y = Sub(p, q)",
     "parts of sizes": "s = SplitToSequence<axis = -1>(x, sizes) p = SequenceAt(s, one) q = SequenceAt(s, zero) y = Sub(p, q)",
+    "a shorter last part": "s = SplitToSequence<axis = 1>(x, four) y = SequenceAt(s, last)",
+    "parts that keep their axis": "s = SplitToSequence<axis = 1, keepdims = 0>(x, sizes) y = SequenceAt(s, one)",
     "one part": "s = SplitToSequence<axis = 1>(x, all) p = SequenceAt(s, zero) y = Neg(p)",
     "elements": "s = SplitToSequence<axis = 1, keepdims = 0>(x) p = SequenceAt(s, last) q = SequenceAt(s, one) y = Sub(p, q)",
     "elements with their axis": "s = SplitToSequence<axis = 1>(x) p = SequenceAt(s, last) q = SequenceAt(s, two) y = Sub(p, q)",
@@ -41,6 +43,9 @@ KNOWN = {
     "a body that gives its operand": SPLIT
     + """m = SequenceMap<body = each (float[N, M] a) => (float[N, M] d) { d = Identity(a) }>(s)
       y = ConcatFromSequence<axis = 1>(m)""",
+    "a body that is its operand": SPLIT
+    + """m = SequenceMap<body = each (float[N, M] a) => (float[N, M] a) { }>(s)
+      y = ConcatFromSequence<axis = 1>(m)""",
     "in a branch": """r = ReduceMax<keepdims = 0>(x) c = Cast<to = 9>(r) y = If(c) <then_branch = t () => (float[N, 2] u)
       { s = SplitToSequence<axis = 1>(x, two) u = SequenceAt(s, one) }, else_branch = e () => (float[N, 2] v)
       { s = SplitToSequence<axis = 1>(x, two) v = SequenceAt(s, two) }>""",
@@ -56,6 +61,22 @@ UNKNOWN = {
     "a body for each of any number": """s = SplitToSequence(x)
       m = SequenceMap<body = each (float[A, B] a) => (float[A, B] d) { d = Neg(a) }>(s) y = ConcatFromSequence<axis = 0>(m)""",
     "one more than there are": SPLIT + "p = SequenceInsert(s, x, four) y = SequenceAt(p, zero)",
+    "an insertion at a place that is computed": """r = ReduceSum<keepdims = 0>(x) i = Sign(r) j = Cast<to = 7>(i)
+      s = SequenceConstruct(x, x) t = SequenceInsert(s, x, j) y = SequenceAt(t, zero)""",
+    "parts that onnxruntime takes the axis from": "s = SplitToSequence<axis = 1, keepdims = 0>(x, one) y = SequenceAt(s, zero)",
+    "parts of no size": "s = SplitToSequence<axis = 1>(x, zero) y = SequenceAt(s, zero)",
+    "parts of a size below 0": "s = SplitToSequence<axis = 1>(x, wrong) y = SequenceAt(s, zero)",
+    "a body for two lists of other lengths": SPLIT
+    + f"""t = SequenceConstruct(x) m, k = SequenceMap<{BODY} {{ d = Neg(a) e = Neg(b) }}>(s, t, x)
+      y = ConcatFromSequence<axis = 1>(m)""",
+    "a body of more operands": SPLIT
+    + f"m, k = SequenceMap<{BODY} {{ d = Neg(a) e = Neg(b) }}>(s, x) y = ConcatFromSequence<axis = 1>(m)",
+    "a body with a branch": SPLIT
+    + """m = SequenceMap<body = each (float[N, M] a) => (float[N, M] d) { r = ReduceMax<keepdims = 0>(a) c = Cast<to = 9>(r)
+      d = If(c) <then_branch = t () => (float[N, M] u) { u = Neg(a) }, else_branch = e () => (float[N, M] v) { v = Abs(a) }> }>(s)
+      y = ConcatFromSequence<axis = 1>(m)""",
+    "a body for very many": f"""s = SequenceConstruct({", ".join(65 * ["x"])})
+      m = SequenceMap<body = each (float[N, M] a) => (float[N, M] d) {{ d = Neg(a) }}>(s) y = ConcatFromSequence<axis = 1>(m)""",
     "none": "s = SequenceEmpty() y = SequenceAt(s, zero)",
 }
 
@@ -93,6 +114,22 @@ def test_other_sequences_stay(what: str) -> None:
     assert {k: n for k, n in operators(written).items() if is_of_sequences(k)} == {
         k: n for k, n in operators(model).items() if is_of_sequences(k)
     }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = own.SplitToSequence<axis = 1>(x, two) y = SequenceAt(s, zero)",
+        "s = own.SplitToSequence<axis = 1>(x, two) y = ConcatFromSequence<axis = 1>(s)",
+        "s = own.SequenceConstruct(x) y = SequenceAt(s, zero)",
+        "s = SequenceConstruct(x) t = own.SequenceInsert(s, x) y = SequenceAt(t, zero)",
+        "s = SequenceConstruct(x) y = own.SequenceAt(s, zero)",
+    ],
+)
+def test_operators_of_another_domain_mean_something_else(body: str) -> None:
+    model = parsed(body, X, "float[A, B] y", WEIGHTS)
+    model.opset_import.add(domain="own", version=1)
+    assert operators(simplified(model)[1]) == operators(model)
 
 
 def test_a_long_list_takes_no_long_time() -> None:
