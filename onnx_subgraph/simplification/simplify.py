@@ -44,6 +44,7 @@ from onnx_subgraph.simplification.sequences import as_tensors
 from onnx_subgraph.simplification.shuffles import as_shuffle
 from onnx_subgraph.simplification.slices import as_fewer_axes
 from onnx_subgraph.simplification.unrolled import as_whole
+from onnx_subgraph.simplification.zero_addends import leave_out_zero_addends
 
 LARGEST = 1024
 """A constant up to this size in bytes may be larger than the operands it is computed from."""
@@ -103,12 +104,17 @@ def _passes(model: ir.Model) -> Counter[str]:
     """Simplify until nothing changes. Returns how often each simplification was applied."""
     counts = Counter[str]()
     for _ in range(_MOST_PASSES):
-        done = Pass(model).run() or Counter(simpler=leave_out_expands(model, Constants(model)))
+        done = Pass(model).run() or _left_out(model, Constants(model))
         if not any(done.values()):
             break
         counts += done
         infer_shapes(model)
     return counts
+
+
+def _left_out(model: ir.Model, constants: Constants) -> Counter[str]:
+    """Leave out what only repeats elements, and sums with 0. Returns how often each simplification was applied."""
+    return Counter(simpler=leave_out_expands(model, constants), passed=leave_out_zero_addends(model, constants))
 
 
 class Pass:

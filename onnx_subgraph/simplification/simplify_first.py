@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import onnx_ir as ir
 
@@ -16,7 +17,7 @@ from onnx_subgraph.simplification.assignments import writes_all
 from onnx_subgraph.simplification.rows import narrow, reads_one_row
 from onnx_subgraph.simplification.simplify import NOTHING, Pass, Simplified, number_of_nodes
 from onnx_subgraph.simplification.unrolled import is_unrolled
-from onnx_subgraph.simplification.zero_addends import has_zero_addends, leave_out_zero_addends
+from onnx_subgraph.simplification.zero_addends import has_scales, leave_out_zero_addends
 from onnx_subgraph.simplification.zero_states import has_states, leave_out_zero_states
 
 
@@ -26,12 +27,12 @@ def simplify_first(model: ir.Model) -> Simplified:
 
 
 def leave_out_sums(model: ir.Model) -> Simplified:
-    """Leave out sums with the number 0. Changes `model`, whose shapes must be inferred.
+    """Leave out sums of a product and the number 0. Changes `model`, whose shapes must be inferred.
 
     Patterns would take one for a bias or a mask, and their operators may tell -0 from 0.
     """
-    found = has_zero_addends(model, Constants(model))
-    return _changed(model, lambda: Counter(passed=leave_out_zero_addends(model, Constants(model)))) if found else NOTHING
+    found, change = has_scales(model, Constants(model)), partial(leave_out_zero_addends, scales=True)
+    return _changed(model, lambda: Counter(passed=change(model, Constants(model)))) if found else NOTHING
 
 
 def join_parts(model: ir.Model) -> Simplified:

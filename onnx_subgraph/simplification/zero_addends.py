@@ -37,16 +37,21 @@ SIGNED_FIRST = frozenset(_SIGNED_FIRST.split())
 """Operators for which this holds for their first operand."""
 
 
-def has_zero_addends(model: ir.Model, constants: Constants) -> bool:
-    """Whether there is a sum with the number 0."""
-    return any(_only_addend(constants, node) is not None for graph in within(model.graph) for node in graph)
+def has_scales(model: ir.Model, constants: Constants) -> bool:
+    """Whether the number 0 is added to a product or a quotient."""
+    return any(_is_scale(_only_addend(constants, node)) for graph in within(model.graph) for node in graph)
 
 
-def leave_out_zero_addends(model: ir.Model, constants: Constants) -> int:
-    """Remove such sums. Changes `model`. Returns how many were removed. Shapes must follow from the inputs (`proved_only`)."""
+def leave_out_zero_addends(model: ir.Model, constants: Constants, *, scales: bool = False) -> int:
+    """Remove such sums; scales: only those with a product or a quotient. Changes `model`. Returns how many were removed.
+
+    Shapes must follow from the inputs (`proved_only`). The formulas of Shrink and of other operators have a sum with a number that
+    may be 0, but none with a product.
+    """
     removed = 0
     for graph in within(model.graph):
-        sums = [node for node in graph if _only_addend(constants, node) is not None]
+        found = {node: addend for node in graph if (addend := _only_addend(constants, node)) is not None}
+        sums = [node for node, addend in found.items() if not scales or _is_scale(addend)]
         told = _told(constants, graph, set() if graph is model.graph else set(graph.outputs)) if sums else set()
         for node in sums:
             result, source = node.outputs[0], _only_addend(constants, node)
@@ -65,6 +70,11 @@ def _only_addend(constants: Constants, node: ir.Node) -> ir.Value | None:
         if source is not None and zero is not None and source.dtype == node.outputs[0].dtype and constants.scalar(zero) == 0:
             return source if same_shape(source, node.outputs[0]) else None
     return None
+
+
+def _is_scale(addend: ir.Value | None) -> bool:
+    node = None if addend is None else addend.producer()
+    return node is not None and node.op_type in ("Mul", "Div") and not node.domain
 
 
 def _told(constants: Constants, graph: ir.Graph, told: set[ir.Value]) -> set[ir.Value]:
