@@ -45,7 +45,7 @@ def has_scales(model: ir.Model, constants: Constants) -> bool:
 def leave_out_zero_addends(model: ir.Model, constants: Constants, *, scales: bool = False) -> int:
     """Remove such sums; scales: only those with a product or a quotient. Changes `model`. Returns how many were removed.
 
-    Shapes must follow from the inputs (`proved_only`). The formulas of Shrink and of other operators have a sum with a number that
+    Shapes must follow from the inputs (`proved_only`). The formulas of Shrink and other operators have a sum with a number that
     may be 0, but none with a product.
     """
     removed = 0
