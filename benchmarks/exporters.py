@@ -1,9 +1,10 @@
-"""Counts what is fused in networks that jax2onnx and tf2onnx exported.
+"""Counts what is fused in networks that jax2onnx, tf2onnx and paddle2onnx exported.
 
     python benchmarks/exporters.py FOLDER [--write]
 
-`exporters_flax.py` and `exporters_keras.py` make the folder. They run where JAX and TensorFlow are installed; this command needs
-neither. `fuse` runs with `--prefer fusion`, because the networks are so small that many a fusion does not pay.
+`exporters_flax.py`, `exporters_keras.py` and `exporters_paddle.py` make the folder. They run where JAX, TensorFlow and
+Paddle are installed; this command needs none of them. `fuse` runs with `--prefer fusion`, because the networks are so small
+that many a fusion does not pay.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def page(rows: list[Row], made_by: str) -> str:
     before, after = (sum(row.nodes[index] for row in rows) for index in (0, 1))
     equivalent = sum(row.verdict == "equivalent" for row in rows)
     head = f"| network | nodes | {' | '.join(OPERATORS)} | verdict |\n|---|---:|{'---:|' * len(OPERATORS)}---|"
-    return f"""# Networks of JAX and Keras
+    return f"""# Networks of JAX, Keras and Paddle
 
 Made by `python benchmarks/exporters.py FOLDER --write` with onnxruntime {onnxruntime.__version__}.
 {made_by}
@@ -93,7 +94,8 @@ def _makers(folder: Path) -> str:
     for path in sorted(folder.glob("*.onnx")):
         model = onnx.load(path, load_external_data=False)
         producers[" ".join(filter(None, (model.producer_name, model.producer_version.removesuffix(" None"))))] += 1
-    return "The models are from " + " and ".join(f"{name} ({count})" for name, count in producers.items()) + "."
+    *others, last = (f"{name} ({count})" for name, count in producers.items())
+    return f"The models are from {' and '.join(filter(None, (', '.join(others), last)))}."
 
 
 def main() -> int:
@@ -104,7 +106,9 @@ def main() -> int:
     arguments = parser.parse_args()
     paths = [path for path in sorted(arguments.folder.glob("*.onnx")) if path.with_suffix(".json").is_file()]
     if not paths:
-        parser.error(f"{arguments.folder} has no .onnx with a .json: run exporters_flax.py and exporters_keras.py first")
+        parser.error(
+            f"{arguments.folder} has no .onnx with a .json: run exporters_flax.py, exporters_keras.py or exporters_paddle.py first"
+        )
     rows = [measure(path) for path in paths]
     text = page(rows, _makers(arguments.folder))
     print(text)
