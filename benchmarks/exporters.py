@@ -106,9 +106,7 @@ def main() -> int:
     arguments = parser.parse_args()
     paths = [path for path in sorted(arguments.folder.glob("*.onnx")) if path.with_suffix(".json").is_file()]
     if not paths:
-        parser.error(
-            f"{arguments.folder} has no .onnx with a .json: run exporters_flax.py, exporters_keras.py or exporters_paddle.py first"
-        )
+        parser.error(f"{arguments.folder} has no .onnx with a .json: run exporters_flax.py or one of the others first")
     rows = [measure(path) for path in paths]
     text = page(rows, _makers(arguments.folder))
     print(text)
