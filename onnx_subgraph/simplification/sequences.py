@@ -20,6 +20,8 @@ from onnx_subgraph.model.surgery import constant, sliced, unsqueeze
 
 _MOST = 64
 """The most copies of the body of a SequenceMap."""
+_CHANGING = frozenset(("SequenceInsert", "SequenceErase", "Identity"))
+"""Operators that give another sequence of the tensors of one."""
 _MOST_PARTS = 1024
 """The most tensors of a sequence that are looked at."""
 _TO_THE_END = np.iinfo(np.int32).max
@@ -76,25 +78,37 @@ def _at(constants: Constants, node: ir.Node) -> _Part | None:
 
 def _parts(constants: Constants, sequence: ir.Value) -> list[_Part] | None:
     """The tensors of a sequence; None where they are not known."""
-    inserted: list[tuple[ir.Value, int | None]] = []
-    while (maker := sequence.producer()) is not None and not maker.domain and maker.op_type in ("SequenceInsert", "Identity"):
-        if maker.op_type == "SequenceInsert":
-            position = maker.inputs[2] if len(maker.inputs) > 2 else None
+    changes: list[tuple[ir.Value | None, int | None]] = []
+    while (maker := sequence.producer()) is not None and not maker.domain and maker.op_type in _CHANGING:
+        if maker.op_type != "Identity":
+            operands = [*maker.inputs, None, None]
+            inserts = maker.op_type == "SequenceInsert"
+            inserted, position = operands[1:3] if inserts else (None, operands[1])
             place = None if position is None else constants.scalar(position)
-            if maker.inputs[1] is None or (position is not None and place is None):
+            if (inserts and inserted is None) or (position is not None and place is None) or len(changes) >= _MOST_PARTS:
                 return None
-            if len(inserted) >= _MOST_PARTS:
-                return None
-            inserted.append((maker.inputs[1], None if place is None else int(place)))
+            changes.append((inserted, None if place is None else int(place)))
         if maker.inputs[0] is None:
             return None
         sequence = maker.inputs[0]
     parts = None if maker is None or maker.domain else _first_parts(constants, maker)
-    for value, place in reversed(inserted):
-        if parts is None or (place is not None and not -len(parts) <= place <= len(parts)):
+    for value, place in reversed(changes):
+        if parts is None or not _change(parts, value, place):
             return None
-        parts.insert(len(parts) if place is None else place, _Part(value))
     return parts
+
+
+def _change(parts: list[_Part], value: ir.Value | None, place: int | None) -> bool:
+    """Insert a value at a place, or remove the part that is there. No place is the end. Returns whether there is such a place."""
+    if value is None:
+        place = len(parts) - 1 if place is None else place
+        found = -len(parts) <= place < len(parts)
+        if found:
+            del parts[place]
+        return found
+    place = len(parts) if place is None else place
+    parts.insert(place, _Part(value))
+    return -len(parts) < place < len(parts)
 
 
 def _first_parts(constants: Constants, maker: ir.Node) -> list[_Part] | None:

@@ -34,6 +34,8 @@ KNOWN = {
     "how many there are": SPLIT + "n = SequenceLength(s) f = Cast<to = 1>(n) y = Mul(x, f)",
     "a list that grows": """s = SequenceEmpty() n = Neg(x) a = SequenceInsert(s, x) b = SequenceInsert(a, n, zero)
       c = SequenceInsert(b, x, last) d = Identity(c) y = ConcatFromSequence<axis = 1>(d)""",
+    "a list that shrinks": """n = Neg(x) s = SequenceConstruct(x, n, x) t = SequenceErase(s) e = SequenceErase(t, zero)
+      y = SequenceAt(e, zero)""",
     "a body for each": SPLIT
     + f"""m, k = SequenceMap<{BODY} {{ d = Concat<axis = 1>(a, c) e = Sub(b, a) }}>(s, s, x)
       p = ConcatFromSequence<axis = 1>(m) q = SequenceAt(k, one) y = Concat<axis = 1>(p, q)""",
@@ -64,6 +66,8 @@ UNKNOWN = {
     "an insertion at a place that is computed": """r = ReduceSum<keepdims = 0>(x) i = Sign(r) j = Cast<to = 7>(i)
       s = SequenceConstruct(x, x) t = SequenceInsert(s, x, j) y = SequenceAt(t, zero)""",
     "parts that onnxruntime takes the axis from": "s = SplitToSequence<axis = 1, keepdims = 0>(x, one) y = SequenceAt(s, zero)",
+    "one that was removed": SPLIT + "t = SequenceErase(s) y = SequenceAt(t, two)",
+    "one fewer than none": "s = SequenceConstruct(x) t = SequenceErase(s) e = SequenceErase(t) y = SequenceAt(e, zero)",
     "parts of no size": "s = SplitToSequence<axis = 1>(x, zero) y = SequenceAt(s, zero)",
     "parts of a size below 0": "s = SplitToSequence<axis = 1>(x, wrong) y = SequenceAt(s, zero)",
     "a body for two lists of other lengths": SPLIT
