@@ -33,7 +33,7 @@ KNOWN = {
     "parts along a new first axis": "n = Neg(x) s = SequenceConstruct(x, n) y = ConcatFromSequence<axis = 0, new_axis = 1>(s)",
     "how many there are": SPLIT + "n = SequenceLength(s) f = Cast<to = 1>(n) y = Mul(x, f)",
     "a list that grows": """s = SequenceEmpty() n = Neg(x) a = SequenceInsert(s, x) b = SequenceInsert(a, n, zero)
-      c = SequenceInsert(b, x, last) d = Identity(c) y = ConcatFromSequence<axis = 1>(d)""",
+      c = SequenceInsert(b, x, last) d = SequenceInsert(c, n) e = Identity(d) y = ConcatFromSequence<axis = 1>(e)""",
     "a list that shrinks": """n = Neg(x) s = SequenceConstruct(x, n, x) t = SequenceErase(s) e = SequenceErase(t, zero)
       y = SequenceAt(e, zero)""",
     "a body for each": SPLIT
