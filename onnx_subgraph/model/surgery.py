@@ -14,6 +14,8 @@ INITIALIZERS_ALONE = 4
 """The first IR version in which an initializer need not be a graph input."""
 FEW = 1024
 """The size in bytes up to which equal constants are stored once."""
+TO_THE_END = np.iinfo(np.int32).max
+"""The end of a Slice, as exporters write it, that means the end of the axis; so does any larger number."""
 _AXES_AS_INPUT = 13
 """The first opset in which Unsqueeze has its axes as an input."""
 

@@ -16,10 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.asked import Constants, small
 from onnx_subgraph.model.repetition import ELEMENTWISE
 from onnx_subgraph.model.shapes import same_dim
-from onnx_subgraph.model.surgery import constant, sliced
-
-_TO_THE_END = np.iinfo(np.int32).max
-"""The end of a Slice, as exporters write it, that means the end of the axis; so does any larger number."""
+from onnx_subgraph.model.surgery import TO_THE_END, constant, sliced
 
 
 class _Part(NamedTuple):
@@ -129,7 +126,7 @@ def _of_slice(operands: Sequence[ir.Value], sizes: Sequence[int | None], start: 
         first, last = _first(start, before, size, behind), _last(end, before, size, behind)
         if first is None or last is None:
             continue
-        is_whole = first == 0 and last in (_TO_THE_END, size)
+        is_whole = first == 0 and last in (TO_THE_END, size)
         return _Part(operand, None if is_whole else np.array([first, last, axis], np.int64))
     return None
 
@@ -144,13 +141,13 @@ def _first(start: int, before: int | None, size: int | None, behind: int | None)
 
 def _last(end: int, before: int | None, size: int | None, behind: int | None) -> int | None:
     """The end of a Slice as one of the operand between these sizes; None where it may end behind that."""
-    if end >= _TO_THE_END:
-        return _TO_THE_END if behind == 0 else None
+    if end >= TO_THE_END:
+        return TO_THE_END if behind == 0 else None
     if end >= 0:
         return end - before if before is not None and size is not None and before <= end <= before + size else None
     if behind is None or end + behind > 0:
         return None
-    return end + behind or _TO_THE_END
+    return end + behind or TO_THE_END
 
 
 def _sum(sizes: Sequence[int | None]) -> int | None:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.asked import Constants
 from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import dims
-from onnx_subgraph.model.surgery import constant, sliced, unsqueeze
+from onnx_subgraph.model.surgery import TO_THE_END, constant, sliced, unsqueeze
 
 _MOST = 64
 """The most copies of the body of a SequenceMap."""
@@ -24,14 +24,12 @@ _CHANGING = frozenset(("SequenceInsert", "SequenceErase", "Identity"))
 """Operators that give another sequence of the tensors of one."""
 _MOST_PARTS = 1024
 """The most tensors of a sequence that are looked at."""
-_TO_THE_END = np.iinfo(np.int32).max
-"""The end of a Slice that means the end of the axis."""
 
 
 class _Part(NamedTuple):
     """One tensor of a sequence: a value, or a part of one along an axis, from `start` to before `end`.
 
-    end: None for the element at `start` alone, without the axis; the end of the axis where it is `_TO_THE_END`.
+    end: None for the element at `start` alone, without the axis; the end of the axis where it is `TO_THE_END`.
     """
 
     value: ir.Value
@@ -152,7 +150,7 @@ def _chunk(split: ir.Node, size: int, place: int) -> _Part:
     assert value is not None
     if not split.attributes.get_int("keepdims", 1):
         return _Part(value, axis, place)
-    return _Part(value, axis, place * size, (place + 1) * size or _TO_THE_END)
+    return _Part(value, axis, place * size, (place + 1) * size or TO_THE_END)
 
 
 def _tensor(part: _Part, name: str) -> list[ir.Node]:
