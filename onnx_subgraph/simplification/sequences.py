@@ -188,24 +188,27 @@ def _joined(constants: Constants, node: ir.Node, name: str) -> list[ir.Node]:
 
 def _mapped(constants: Constants, node: ir.Node, name: str) -> dict[ir.Value, list[ir.Node]]:
     """A copy of the body of a SequenceMap for each place, and the sequences of what they give."""
-    body = node.attributes["body"].as_graph()
-    operands = [value for value in node.inputs if value is not None]
-    parts = [_parts(constants, value) if isinstance(value.type, ir.SequenceType) else None for value in operands]
-    if parts[0] is None or any(
-        isinstance(value.type, ir.SequenceType) and (part is None or len(part) != len(parts[0]))
-        for value, part in zip(operands, parts, strict=True)
-    ):
+    body, operands = node.attributes["body"].as_graph(), [value for value in node.inputs if value is not None]
+    if len(within(body)) > 1 or len(operands) != len(body.inputs) or not all(value.type for value in operands):
         return {}
-    if not 0 < len(parts[0]) <= _MOST or len(within(body)) > 1 or len(operands) != len(body.inputs):
+    parts = {value: _parts(constants, value) for value in operands if isinstance(value.type, ir.SequenceType)}
+    counts = {None if found is None else len(found) for found in parts.values()}
+    (count,) = counts if len(counts) == 1 else (None,)
+    if not count or count > _MOST or operands[0] not in parts:
         return {}
-    nodes, given = list[ir.Node](), list[list[ir.Value]]()
-    for value, found in zip(operands, parts, strict=True):
-        made, values = _tensors(found, f"{name}_{value.name}") if found is not None else ([], [value] * len(parts[0]))
+    given: dict[ir.Value, list[ir.Value]] = {}
+    nodes = [
+        constant(value.const_value.numpy(), str(value.name))
+        for value in body.initializers.values()
+        if value.const_value is not None
+    ]
+    stored = [made.outputs[0] for made in nodes]
+    for value in operands:
+        made, given[value] = _tensors(parts.get(value) or count * [_Part(value)], f"{name}_{value.name}")
         nodes += made
-        given.append(values)
     results: list[list[ir.Value]] = []
-    for operands_of_one in zip(*given, strict=True):
-        inner, outputs = _copy(body, operands_of_one)
+    for place in range(count):
+        inner, outputs = _copy(body, [given[value][place] for value in operands], stored)
         nodes += inner
         results.append(outputs)
     made_of = {
@@ -216,17 +219,13 @@ def _mapped(constants: Constants, node: ir.Node, name: str) -> dict[ir.Value, li
     return made_of | {first: [*nodes, *made_of[first]]}
 
 
-def _copy(body: ir.Graph, operands: Sequence[ir.Value]) -> tuple[list[ir.Node], list[ir.Value]]:
-    """The nodes of a body for these operands, in no graph, and the results."""
+def _copy(body: ir.Graph, operands: Sequence[ir.Value], stored: Sequence[ir.Value]) -> tuple[list[ir.Node], list[ir.Value]]:
+    """The nodes of a body for these operands, in no graph, and the results. stored: its weights, outside."""
     copy = body.clone(allow_outer_scope_values=True)
     nodes, outputs = list(copy), list(copy.outputs)
-    stored = [constant(value.const_value.numpy(), str(value.name)) for value in copy.initializers.values() if value.const_value]
-    known = dict(zip(copy.inputs, operands, strict=True)) | {
-        value: made.outputs[0] for value, made in zip(copy.initializers.values(), stored, strict=True)
-    }
+    known = dict(zip((*copy.inputs, *copy.initializers.values()), (*operands, *stored), strict=True))
     for old, new in known.items():
         old.replace_all_uses_with(new, replace_graph_outputs=True)
-    outputs = [known.get(value, value) for value in outputs]
     copy.outputs.clear()
     copy.remove(nodes)
-    return [*stored, *nodes], outputs
+    return nodes, [known.get(value, value) for value in outputs]

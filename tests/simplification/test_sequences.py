@@ -145,6 +145,34 @@ def test_a_long_list_takes_no_long_time() -> None:
     assert operators(simplified(model)[1]) == {"Sum": 1}
 
 
+def test_copies_of_a_body_share_its_weights() -> None:
+    body = (
+        SPLIT
+        + """m = SequenceMap<body = each (float[N, M] a) => (float[N, L] d) { d = MatMul(a, w) }>(s)
+      y = ConcatFromSequence<axis = 1>(m)"""
+    )
+    model = parsed(body, X, "float[A, B] y", WEIGHTS)
+    each = next(node for node in model.graph.node if node.op_type == "SequenceMap").attribute[0].g
+    each.initializer.append(onnx.numpy_helper.from_array(np.ones((2, 500), np.float32), "w"))
+    _, written = simplified(model)
+    assert operators(written)["MatMul"] == 3
+    assert [tensor.dims[:] for tensor in written.graph.initializer if len(tensor.dims) == 2] == [[2, 500]]
+    assert np.array_equal(run(written, feeds())[0], run(model, feeds())[0])
+
+
+@pytest.mark.parametrize("unknown", [0, 1])
+def test_a_body_for_what_may_be_no_sequence_stays(unknown: int) -> None:
+    """The type of what an unknown operator gives is not known."""
+    lists = ["s", "s"]
+    lists[unknown] = "t"
+    body = f"""{SPLIT} t = own.Same(s)
+      m, k = SequenceMap<{BODY} {{ d = Concat<axis = 1>(a, c) e = Sub(b, a) }}>({", ".join(lists)}, x)
+      y = ConcatFromSequence<axis = 1>(m)"""
+    model = parsed(body, X, "float[A, B] y", WEIGHTS)
+    model.opset_import.add(domain="own", version=1)
+    assert operators(simplified(model)[1])["SequenceMap"] == 1
+
+
 ATTENTION = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, length, 64] x) => (float[batch, length, 64] y)
 <float[64, 192] w, int64 size = {64}, int64 i = {0}, int64 j = {1}, int64 k = {2}, int64[4] heads = {0, 0, 4, 16},
