@@ -9,6 +9,8 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.simplification.simplify_first import simplify_first
@@ -95,6 +97,41 @@ def test_other_sums_stay_for_the_formulas_that_have_them(tmp_path: Path) -> None
     onnx.save(model, tmp_path / "m.onnx")
     fuse(tmp_path / "m.onnx", tmp_path / "o.onnx", load_patterns(), Options(prefer="fusion"))
     assert operators(onnx.load(tmp_path / "o.onnx"))["Shrink"] == 1
+
+
+STEPS = [
+    *(
+        "Neg({})",
+        "Abs({})",
+        "Relu({})",
+        "Tanh({})",
+        "Exp({})",
+        "Sqrt({})",
+        "Reciprocal({})",
+        "Softmax({})",
+        "Sign({})",
+        "Erf({})",
+    ),
+    *("Mul({}, two)", "Mul({}, bias)", "Add({}, bias)", "Add({}, some)", "Add({}, zero)", "Sub({}, some)", "Sub(zero, {})"),
+    *("Div({}, two)", "Div(x, {})", "Div(bias, {})", "Pow({}, two)", "Pow({}, less)", "Pow(two, {})", "MatMul({}, w)"),
+    *(
+        "Max({}, two)",
+        "Max({}, less)",
+        "Min({}, two)",
+        "Clip({}, two)",
+        "Clip({}, less)",
+        "Where(c, {}, x)",
+        "Where(c, bias, {})",
+    ),
+]
+
+
+@given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=5))
+def test_only_signs_of_zeros_change(steps: list[str]) -> None:
+    lines = [f"v{index + 1} = {step.format(f'v{index}')}" for index, step in enumerate(steps)]
+    body = " ".join(["c = Greater(x, two) v0 = Add(x, zero)", *lines, f"y = Neg(v{len(steps)})"])
+    model = parsed(body, INPUTS, weights=WEIGHTS)
+    assert np.array_equal(run(simplified(model)[1], feeds())[0], run(model, feeds())[0], equal_nan=True)
 
 
 def test_operators_of_another_domain_may_tell_zeros() -> None:
