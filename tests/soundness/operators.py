@@ -276,6 +276,33 @@ def pieces(growth: Growth) -> None:
         growth.node("Concat", order, same(value), axis=growth.random.choice([-1, value.rank - 1]))
 
 
+def listed(growth: Growth) -> None:
+    """The halves of a value in a sequence, sometimes one more, and what is read of them."""
+    value = growth.pick(lambda v: v.rank >= 2 and v.shape[-1] % 2 == 0 and v.dtype != "bool")
+    if value is None:
+        return
+    half = value.shape[-1] // 2
+    part = (value.dtype, [*value.shape[:-1], half])
+    sizes = growth.weight(np.array(growth.random.choice([half, [half, half]]), np.int64), "n")
+    (parts,) = growth.node("SplitToSequence", [value, sizes], part, axis=growth.random.choice([-1, value.rank - 1]))
+    growth.hidden.add(parts.name)
+
+    def read() -> Value:
+        return growth.node(
+            "SequenceAt", [parts, growth.weight(np.array(growth.random.choice([-2, -1, 0, 1]), np.int64), "n")], part
+        )[0]
+
+    if growth.random.random() < 0.5:
+        (changed,) = growth.node("Neg", [read()], part)
+        place = growth.weight(np.array(growth.random.choice([-2, 0, 2]), np.int64), "n")
+        (parts,) = growth.node("SequenceInsert", [parts, changed, growth.random.choice([place, None])], part)
+        growth.hidden.add(parts.name)
+        growth.node("ConcatFromSequence", [parts], (value.dtype, [*value.shape[:-1], 3 * half]), axis=-1)
+    elif growth.random.random() < 0.3:
+        growth.node("ConcatFromSequence", [parts], (value.dtype, [2, *part[1]]), axis=0, new_axis=1)
+    read()
+
+
 def gather(growth: Growth) -> None:
     value = growth.pick(lambda v: v.rank >= 2 and v.dtype != "bool")
     if value is None:
@@ -413,7 +440,7 @@ def loop(growth: Growth) -> None:
 OPERATORS: tuple[tuple[Grow, int], ...] = (
     (unary, 6), (binary, 8), (integers, 1), (cast, 2), (where, 2), (reduction, 2), (centred, 1), (matmul, 2), (gemm, 2),
     (convolution, 2), (normalization, 2), (softmax, 2), (transpose, 2), (reshape, 2), (squeeze, 1), (pieces, 2), (gather, 1),
-    (widen, 1), (pool, 1), (dropout, 1), (clip, 1), (branch, 1), (loop, 1),
+    (listed, 2), (widen, 1), (pool, 1), (dropout, 1), (clip, 1), (branch, 1), (loop, 1),
     (masks.bounded, 3), (masks.taken, 2), (masks.doubled, 2), (row, 3), (enlarge, 2), (bounds.cut, 2),
 )  # fmt: skip
 """What a graph is grown from, and how often."""
