@@ -113,6 +113,9 @@ class _Checker:
                 return Type.LIST
         elif isinstance(node.op, ast.Add) and {left, right} == {None}:
             return None
+        divides = isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod)
+        if divides and isinstance(node.right, ast.Constant) and not node.right.value:
+            raise self.error(node.right, "a division by 0 has no result", None)
         self.number(node.left)
         return self.number(node.right)
 

@@ -34,6 +34,8 @@ MISTAKES = {
     "x.shape + 1 == h": ("`x.shape` is a list, and no number", 1),
     "2 * [1] == h": ("`[1]` is a list, and no number", 5),
     "h % 'a' == 2": ("`'a'` is text, and no number", 5),
+    "x.rank / 0 == 1": ("a division by 0 has no result", 10),
+    "h % 0.0 == 1": ("a division by 0 has no result", 5),
     "x.rank[0] == 1": ("`x.rank` is a number, and has no parts", 1),
     "x.shape[0.5] == 1": ("`0.5` is no place in a list", 9),
     "x.shape['a':] == h": ("`'a'` is text, and no number", 9),
