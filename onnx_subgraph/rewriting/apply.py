@@ -32,7 +32,7 @@ from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, Way, taken
 from onnx_subgraph.rewriting.sequence import in_sequence
 
 Barred = Callable[[Place], Collection[Way] | None]
-"""The ways in which a match at a place may not be replaced; None where nothing may replace it."""
+"""The replacements that a match at a place may not have; None where it may have none."""
 Record = Callable[[Cutting], None]
 
 

@@ -75,7 +75,7 @@ class Plan:
 def plan(match: Match, target: str, site: Site, barred: Collection[Way] = ()) -> Plan | Skip:
     """Plan the replacement of `match` for `target`, or say why it is skipped. Does not change the model.
 
-    barred: the ways that were wrong here.
+    barred: the replacements that were wrong here.
     """
     refusals: list[Refused] = []
     of_lowerings: dict[str, Refused] = {}

@@ -54,7 +54,7 @@ def leave_out_zero_addends(model: ir.Model, constants: Constants, *, scales: boo
         sums = [node for node, addend in found.items() if not scales or _is_scale(addend)]
         told = _told(constants, graph, set() if graph is model.graph else set(graph.outputs)) if sums else set()
         for node in sums:
-            result, source = node.outputs[0], _only_addend(constants, node)
+            result, source = node.outputs[0], _only_addend(constants, node)  # another one, if that was such a sum
             if source is not None and (result not in told or (result.dtype is not None and _has_one_zero(result.dtype))):
                 result.replace_all_uses_with(source)
                 remove(node)

@@ -32,7 +32,7 @@ from onnx_subgraph.verification.verdict import Verdict
 MOST_ROUNDS = 8
 """The most rounds of checks. After an undo another pattern may match in the same place, and be wrong too."""
 MOST_TRIED = 2
-"""The most ways that are tried at one place."""
+"""The most replacements that are tried at one place."""
 
 Make = Callable[[Barred], Fused]
 """Rewrites the model again, without what may not be replaced."""
